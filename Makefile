@@ -1,0 +1,69 @@
+# Forebay. `make help` lists the targets.
+SHELL       := /bin/bash
+GO          ?= go
+BIN         := bin/forebay
+TOOLS       := $(CURDIR)/.tools
+STATICCHECK := $(TOOLS)/staticcheck
+STATICCHECK_VERSION := v0.8.2
+PROTOC_GEN_GO_VERSION := v1.36.12
+FUZZTIME    ?= 5s
+RUNS        ?= 200
+VERSION     ?= $(shell git describe --always --dirty 2>/dev/null || echo dev)
+LDFLAGS     := -X main.version=$(VERSION)
+# The test cache is kept: a package that did not change need not run again. CI runs on a clean clone.
+TESTFLAGS   ?= -race -timeout 14m
+
+.PHONY: help run build test lint vet fmt fuzz bench cluster generate check-generated proof crash clean
+
+help: ## list the targets
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+run: build ## build and start the embedded fabric; prints a token and a curl to paste
+	$(BIN) dev
+
+build: ## build bin/forebay
+	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN) ./cmd/forebay
+
+test: lint ## vet, staticcheck, formatting, import rules, unit, conformance, integration and crash tests with -race, short fuzzing
+	$(GO) test $(TESTFLAGS) ./...
+	$(MAKE) --no-print-directory fuzz FUZZTIME=$(FUZZTIME)
+
+lint: vet fmt $(STATICCHECK) ## vet, formatting, staticcheck
+	$(STATICCHECK) ./...
+
+vet:
+	$(GO) vet ./...
+	$(GO) vet -tags failpoints ./...
+
+fmt:
+	@out=$$(gofmt -l $$(git ls-files '*.go')); if [ -n "$$out" ]; then echo "gofmt wants to change:"; echo "$$out"; exit 1; fi
+
+$(STATICCHECK):
+	GOBIN=$(TOOLS) $(GO) install honnef.co/go/tools/cmd/staticcheck@$(STATICCHECK_VERSION)
+
+fuzz: ## run every fuzz target for FUZZTIME (default 5s each)
+	@set -e; for pkg in $$($(GO) list ./...); do \
+	  for f in $$($(GO) test -list '^Fuzz' $$pkg 2>/dev/null | grep '^Fuzz' || true); do \
+	    echo "fuzz $$pkg $$f $(FUZZTIME)"; $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) $$pkg; done; done
+
+bench: ## Go benchmarks of the hot paths
+	$(GO) test -run '^$$' -bench . -benchmem ./segment ./metadata ./ingest ./fetch ./gateway/wire
+
+crash: ## kill -9 at every point between buffer and ack, RUNS seeded runs (default 200)
+	FOREBAY_CRASH_RUNS=$(RUNS) $(GO) test -count=1 -timeout 60m -v -run TestCrash ./internal/proof
+
+proof: ## histories of three nodes checked for linearizability, longer than in `make test`
+	FOREBAY_PROOF_SECONDS=60 $(GO) test -count=1 -timeout 30m -v -run 'TestHistory|TestBroken' ./internal/proof
+
+cluster: build ## three etcd members and three nodes on loopback over one file store; Ctrl-C stops them
+	localstack/cluster.sh
+
+generate: ## regenerate the protobuf code (needs protoc)
+	GOBIN=$(TOOLS) $(GO) install google.golang.org/protobuf/cmd/protoc-gen-go@$(PROTOC_GEN_GO_VERSION)
+	PATH=$(TOOLS):$$PATH sh api/forebay/v1/generate.sh
+
+check-generated: generate ## fail if generated code differs from what is committed
+	git diff --exit-code -- '*.pb.go'
+
+clean: ## remove build output (not data)
+	rm -rf bin .tools
