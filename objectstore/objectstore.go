@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 )
 
@@ -29,6 +31,8 @@ var (
 	ErrUnsupported = errors.New("not supported by this object store")
 	// ErrInvalidKey: the key is empty, absolute, has a "." or ".." element, a control character, or is too long.
 	ErrInvalidKey = errors.New("invalid object key")
+	// ErrInvalidArgument: a writer's ID, a list limit or a number of keys that the contract does not allow. Definite.
+	ErrInvalidArgument = errors.New("invalid argument")
 )
 
 // OutcomeUnknownError is an indefinite write: it may have taken effect now or may do so later.
@@ -54,10 +58,28 @@ func IsIndefinite(err error) bool {
 type KeyErrors map[string]error
 
 func (e KeyErrors) Error() string {
-	for k, err := range e {
-		return fmt.Sprintf("delete: %d keys failed, one of them %s: %v", len(e), k, err)
+	if len(e) == 0 {
+		return "delete: no key failed"
 	}
-	return "delete: no key failed"
+	first := slices.Min(slices.Collect(maps.Keys(e)))
+	return fmt.Sprintf("delete: %d keys failed, the first is %s: %v", len(e), first, e[first])
+}
+
+// Unwrap gives the errors in the order of their keys, so that errors.Is finds what any key met.
+func (e KeyErrors) Unwrap() []error {
+	errs := make([]error, 0, len(e))
+	for _, k := range slices.Sorted(maps.Keys(e)) {
+		errs = append(errs, e[k])
+	}
+	return errs
+}
+
+// OrNil gives nil when no key failed: a KeyErrors without keys must not become a non-nil error.
+func (e KeyErrors) OrNil() error {
+	if len(e) == 0 {
+		return nil
+	}
+	return e
 }
 
 // Info describes one object.
@@ -74,9 +96,6 @@ type Page struct {
 	Objects []Info // ascending by key, in byte order
 	Next    string // pass as startAfter to go on; "" = this was the last page
 }
-
-// MaxDeleteKeys is how many keys one Delete takes.
-const MaxDeleteKeys = 1000
 
 // Store is a bucket, or a prefix of one.
 type Store interface {
