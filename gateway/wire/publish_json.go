@@ -380,4 +380,3 @@ func (h *headerNames) name(i int, name []byte) string {
 	}
 	return s
 }
-
