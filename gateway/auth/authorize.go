@@ -12,11 +12,11 @@ type Operation string
 
 // The operations.
 const (
-	OpPublish  Operation = "publish"  // append records, start producer sessions
-	OpRead     Operation = "read"     // replay, stream, look up offsets; lease, settle and commit positions
-	OpDescribe Operation = "describe" // see configuration and state, list
-	OpManage   Operation = "manage"   // create, change and delete
-	OpPlatform Operation = "platform" // act on tenants themselves
+	Publish   Operation = "publish"   // append records, start producer sessions
+	Read      Operation = "read"      // replay, stream, look up offsets; lease, settle and commit positions
+	Describe  Operation = "describe"  // see configuration and state, list
+	Configure Operation = "configure" // create, change and delete
+	Platform  Operation = "platform"  // act on tenants themselves
 )
 
 // ResourceKind is a kind of thing that operations act on.
@@ -24,10 +24,11 @@ type ResourceKind string
 
 // The kinds of resources.
 const (
-	KindTopic        ResourceKind = "topic"
-	KindSubscription ResourceKind = "subscription"
-	KindGroup        ResourceKind = "group"
-	KindTenant       ResourceKind = "tenant"
+	Topic        ResourceKind = "topic"
+	Subscription ResourceKind = "subscription"
+	Group        ResourceKind = "group"
+	Producer     ResourceKind = "producer"
+	Tenant       ResourceKind = "tenant"
 )
 
 // Resource names what an operation acts on.
@@ -36,9 +37,6 @@ type Resource struct {
 	Kind   ResourceKind
 	Name   string // "" = every resource of the kind (lists)
 }
-
-// Topic is the resource of a topic of the principal's tenant.
-func Topic(name string) Resource { return Resource{Kind: KindTopic, Name: name} }
 
 // Authorizer decides what a principal may do.
 type Authorizer interface {
@@ -56,10 +54,10 @@ const (
 
 // TenantAuthorizer permits every operation within the principal's own tenant, as far as the token's scopes go:
 //
-//	no scope at all   publish, read, describe and manage
+//	no scope at all   publish, read, describe and configure
 //	publish           publish and describe
 //	read              read and describe
-//	admin             publish, read, describe and manage
+//	admin             publish, read, describe and configure
 //	platform          platform, and nothing else; no other token has it
 //
 // Scopes add up. A token that names scopes, none of them known here, may do nothing: a misspelt restriction must not lift itself.
@@ -69,7 +67,7 @@ var _ Authorizer = TenantAuthorizer{}
 
 // Authorize implements Authorizer.
 func (TenantAuthorizer) Authorize(_ context.Context, p *Principal, op Operation, r Resource) error {
-	if op == OpPlatform {
+	if op == Platform {
 		if !slices.Contains(p.Scopes, ScopePlatform) {
 			return api.Errorf(api.CodeForbidden, "this needs a token with the scope %q", ScopePlatform)
 		}
@@ -94,9 +92,9 @@ func permits(scope string, op Operation) bool {
 	case ScopeAdmin:
 		return true
 	case ScopePublish:
-		return op == OpPublish || op == OpDescribe
+		return op == Publish || op == Describe
 	case ScopeRead:
-		return op == OpRead || op == OpDescribe
+		return op == Read || op == Describe
 	default:
 		return false
 	}
@@ -104,9 +102,9 @@ func permits(scope string, op Operation) bool {
 
 func scopeFor(op Operation) string {
 	switch op {
-	case OpPublish:
+	case Publish:
 		return ScopePublish
-	case OpRead, OpDescribe:
+	case Read, Describe:
 		return ScopeRead
 	default:
 		return ScopeAdmin
