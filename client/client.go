@@ -27,8 +27,9 @@ const (
 	Zstd     Encoding = "zstd"
 )
 
-// maxAnswerBytes bounds what is read of one answer: the largest read of the contract (16 MiB of records) with room for its framing.
-const maxAnswerBytes = 64 << 20
+// maxAnswerBytes bounds what is read of one answer: the largest read of the contract, 16 MiB of records, which JSON escapes may make six
+// times as long.
+const maxAnswerBytes = 128 << 20
 
 // maxProblemBytes bounds what is read of an answer that is not a success.
 const maxProblemBytes = 1 << 20
@@ -184,6 +185,7 @@ type request struct {
 	accept          string
 	twice           repeatable
 	wait            time.Duration // on top of the client's timeout
+	lastEventID     string        // of a stream
 	attempts        int           // overrides the policy where not 0
 }
 
@@ -254,6 +256,9 @@ func (c *Client) send(ctx context.Context, r *request) (*http.Response, error) {
 	}
 	if r.accept != "" {
 		req.Header.Set("Accept", r.accept)
+	}
+	if r.lastEventID != "" {
+		req.Header.Set("Last-Event-ID", r.lastEventID)
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {

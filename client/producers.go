@@ -39,11 +39,11 @@ func (c *Client) ProducerPositions(ctx context.Context, id, topic string) ([]Pro
 		accept: "application/json", twice: safeTwice,
 	}
 	var answer struct {
-		Positions []ProducerPosition `json:"positions"`
+		Partitions []ProducerPosition `json:"partitions"`
 	}
 	err := c.call(ctx, r, func(_ int, body []byte) error {
-		answer.Positions = nil
+		answer.Partitions = nil
 		return json.Unmarshal(body, &answer)
 	})
-	return answer.Positions, err
+	return answer.Partitions, err
 }

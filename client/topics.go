@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"time"
 
 	"github.com/forebaymq/forebay/api"
 )
@@ -13,18 +14,24 @@ import (
 // TopicSettings is what a topic is created with or changed to. A nil field is left to the server: its default when the topic is
 // created, its present value when it is changed. Durations are written as the contract writes them: "500ms", "72h", "3d".
 type TopicSettings struct {
-	Partitions         *int           `json:"partitions,omitempty"`
-	Retention          *Retention     `json:"retention,omitempty"`
-	Cleanup            *string        `json:"cleanup,omitempty"` // "delete", "compact", "compact,delete"
-	MinCompactionLag   *string        `json:"minCompactionLag,omitempty"`
-	TombstoneRetention *string        `json:"tombstoneRetention,omitempty"`
-	Residency          *string        `json:"residency,omitempty"`
-	Mirror             *bool          `json:"mirror,omitempty"`
-	MaxRecordBytes     *int           `json:"maxRecordBytes,omitempty"`
-	DedupeWindow       *string        `json:"dedupeWindow,omitempty"`
-	Schema             *SchemaSetting `json:"schema,omitempty"`
+	Partitions         *int               `json:"partitions,omitempty"`
+	Retention          *RetentionSettings `json:"retention,omitempty"`
+	Cleanup            *string            `json:"cleanup,omitempty"` // "delete", "compact", "compact,delete"
+	MinCompactionLag   *string            `json:"minCompactionLag,omitempty"`
+	TombstoneRetention *string            `json:"tombstoneRetention,omitempty"`
+	Residency          *Nullable[string]  `json:"residency,omitempty"`
+	Mirror             *bool              `json:"mirror,omitempty"`
+	MaxRecordBytes     *int               `json:"maxRecordBytes,omitempty"`
+	DedupeWindow       *string            `json:"dedupeWindow,omitempty"`
+	Schema             *SchemaSetting     `json:"schema,omitempty"`
 	// AcknowledgeKeyRemap must be true where Partitions rises: keys then map to other partitions than before.
 	AcknowledgeKeyRemap bool `json:"acknowledgeKeyRemap,omitempty"`
+}
+
+// RetentionSettings change the bounds of what a topic keeps. Null = no bound.
+type RetentionSettings struct {
+	Time  *Nullable[string] `json:"time,omitempty"`  // age by append time, such as "72h"
+	Bytes *Nullable[int64]  `json:"bytes,omitempty"` // per partition, stored bytes
 }
 
 // Retention bounds what a topic keeps. nil = no bound.
@@ -42,6 +49,8 @@ type SchemaSetting struct {
 // Topic is a topic as the server describes it.
 type Topic struct {
 	Name               string          `json:"name"`
+	TopicID            string          `json:"topicID"` // never reused: a topic deleted and created again has another
+	Created            time.Time       `json:"created"`
 	Partitions         int             `json:"partitions"`
 	Retention          Retention       `json:"retention"`
 	Cleanup            string          `json:"cleanup"`
