@@ -1,0 +1,84 @@
+package gateway
+
+import (
+	"encoding/base64"
+	"net/http"
+	"slices"
+
+	"github.com/forebaymq/forebay/api"
+	"github.com/forebaymq/forebay/gateway/auth"
+	"github.com/forebaymq/forebay/gateway/wire"
+	"github.com/forebaymq/forebay/metadata"
+)
+
+// listPartitions bounds the partitions that one page of topics tells of: a page ends before the topic that would exceed it, but has
+// at least one topic.
+const listPartitions = 20_000
+
+// listTopics serves GET /v1/topics: the topics that the caller may describe, by name, with partitionInfo. Linearizable.
+func (s *Server) listTopics(rq *request) error {
+	q, err := rq.parseQuery("limit", "cursor")
+	if err != nil {
+		return err
+	}
+	limit, err := q.intIn("limit", 1, api.MaxListLimit, api.DefaultListLimit)
+	if err != nil {
+		return err
+	}
+	after := ""
+	if q.has("cursor") {
+		if after, err = parseListCursor(q.get("cursor")); err != nil {
+			return err
+		}
+	}
+	ctx, cancel := s.within(rq.ctx, s.o.Timeouts.Request)
+	defer cancel()
+	if err := s.o.Topics.Sync(ctx); err != nil {
+		return err
+	}
+	items, next := s.o.Topics.Topics(rq.principal.Tenant, after, int(limit))
+	if refused := rq.authorize(auth.Describe, auth.Topic, ""); refused != nil {
+		// Not every topic, but perhaps some. What may not be seen is not told apart from what does not exist.
+		items = slices.DeleteFunc(items, func(t *metadata.Topic) bool { return rq.authorize(auth.Describe, auth.Topic, t.Name) != nil })
+		if len(items) == 0 && next == "" && after == "" {
+			return refused
+		}
+	}
+	return rq.respondJSON(http.StatusOK, func(b []byte) []byte {
+		b = append(b, `{"items":[`...)
+		written, partitions := 0, 0
+		for i, t := range items {
+			if partitions += t.Config.Partitions; i > 0 && partitions > listPartitions {
+				next = items[i-1].Name
+				break
+			}
+			infos, err := s.o.Topics.PartitionInfos(t.ID)
+			if err != nil {
+				continue // deleted since the page was taken
+			}
+			if written > 0 {
+				b = append(b, ',')
+			}
+			b = wire.AppendTopicJSON(b, t, infos)
+			written++
+		}
+		b = append(b, `],"nextCursor":`...)
+		if next == "" {
+			return append(b, "null}"...)
+		}
+		return append(appendQuoted(b, formatListCursor(next)), '}')
+	})
+}
+
+// formatListCursor makes the opaque text of a place in a list. It begins with a version, so that its meaning may change.
+func formatListCursor(name string) string {
+	return base64.RawURLEncoding.EncodeToString([]byte("1" + name))
+}
+
+func parseListCursor(s string) (string, error) {
+	b, err := base64.RawURLEncoding.Strict().DecodeString(s)
+	if err != nil || len(b) < 2 || b[0] != '1' || !api.ValidName(string(b[1:])) {
+		return "", invalidField("cursor", "is not a nextCursor of this list")
+	}
+	return string(b[1:]), nil
+}
