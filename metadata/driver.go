@@ -104,8 +104,9 @@ type Driver interface {
 	// Watch calls fn, in order and never concurrently, with everything from the revision on, until ctx ends, fn fails, or the store
 	// loses its place (ErrCompacted). It survives reconnects by itself and never skips or repeats.
 	Watch(ctx context.Context, from int64, fn func(Events) error) error
-	// PutSnapshot moves the shard's pointer and then deletes the entries given (those the snapshot contains), guarded. The pointer moves
-	// before or with the deletions; deletions may be finished by a later call.
+	// PutSnapshot moves the shard's pointer and then deletes, for each entry given, every entry of its shard and stream up to its sequence
+	// (the snapshot contains them all, because a stream's entries are created in sequence order), guarded. The pointer moves before or with
+	// the deletions, and never back; deletions may be finished by a later call. Errors as of Append, and ErrSnapshotStale.
 	PutSnapshot(ctx context.Context, p SnapshotPointer, drop []LogEntry, guard Guard) error
 	// Compact drops the store's history below the revision. Watches below it get ErrCompacted.
 	Compact(ctx context.Context, revision int64) error
