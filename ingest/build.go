@@ -26,7 +26,7 @@ func (in *Ingester) build(f *flight) (*metadata.Commit, []byte, error) {
 
 	scratch := in.scratch.get()
 	body := in.bodies.get(seg.bytes)
-	w := segment.NewWriter(segment.WriterOptions{ID: f.id, Created: f.appendTime, Buf: body, Scratch: scratch})
+	w := segment.NewWriter(segment.WriterOptions{ID: f.id, Created: f.appendTime, Buf: body, Scratch: scratch, Compression: in.o.Compression})
 	commit := &metadata.Commit{
 		Segment:    metadata.SegmentRef{ID: f.id},
 		AppendTime: f.appendTime,

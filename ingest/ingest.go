@@ -203,8 +203,7 @@ func (in *Ingester) buffer(r *request) error {
 	}
 	r.stage = buffered
 	in.mu.open.add(r, now, in.o.BatchBytes)
-	s := in.stateLocked(now)
-	v := decide(in.limits, s)
+	s, v := in.decideLocked(now)
 	if v.Reason == sealSize || v.Reason == sealBatches {
 		in.sealLocked(v.Reason)
 	}
@@ -269,9 +268,10 @@ func (in *Ingester) recycle(r *request) {
 	in.requests.Put(r)
 }
 
-func (in *Ingester) stateLocked(now time.Time) flushState {
+// decideLocked asks the flush policy about the open segment.
+func (in *Ingester) decideLocked(now time.Time) (flushState, verdict) {
 	o := in.mu.open
-	return flushState{
+	s := flushState{
 		Waiting:     o.waiting,
 		Bytes:       o.bytes,
 		Batches:     len(o.batches),
@@ -281,10 +281,16 @@ func (in *Ingester) stateLocked(now time.Time) flushState {
 		Uploading:   in.mu.uploading,
 		InFlight:    len(in.mu.flights),
 		Peak:        in.mu.meter.peak(now),
+		Doubt:       in.mu.meter.doubt(now),
 		MeanGap:     in.mu.meter.meanGap,
 		SinceLast:   now.Sub(in.mu.meter.last),
 		Draining:    in.mu.draining,
 	}
+	v := decide(in.limits, s)
+	if v.Probe && o.probe == 0 {
+		o.probe = len(o.requests)
+	}
+	return s, v
 }
 
 // sealLocked turns the open segment, which must not be empty, into a flight and starts it.
@@ -306,6 +312,9 @@ func (in *Ingester) sealLocked(why reason) *flight {
 		if r.stage == buffered {
 			r.stage, r.flight = sealed, f
 		}
+	}
+	if f.seg.probe > 0 && why != sealDrain && why != sealCascade {
+		in.mu.meter.learn(now, len(f.seg.requests) > f.seg.probe)
 	}
 	in.m.seal(f)
 	in.mu.open = newOpenSegment()
@@ -352,7 +361,7 @@ func (in *Ingester) flush() (wait time.Duration, end bool) {
 	now := in.o.Clock.Now()
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	v := decide(in.limits, in.stateLocked(now))
+	_, v := in.decideLocked(now)
 	if v.Reason != keepOpen {
 		in.sealLocked(v.Reason)
 		v.Wait = forever

@@ -45,6 +45,7 @@ type openSegment struct {
 	bytes    int
 	commit   int // estimated bytes of the metadata entry
 	waiting  int // requests that were not withdrawn
+	probe    int // requests that had come when it waited on although everyone seemed to be there, 0 = did not
 }
 
 func newOpenSegment() *openSegment {

@@ -14,6 +14,7 @@ import (
 	"go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/forebaymq/forebay/objectstore"
+	"github.com/forebaymq/forebay/segment"
 )
 
 // Options configure an Ingester. The zero value of every field but Store and Committer means its default.
@@ -22,13 +23,14 @@ type Options struct {
 	Committer Committer         // required
 	Sink      BlockSink         // nil: own flushes are not kept in a cache
 
-	SegmentBytes     int           // seal at this many encoded bytes; default 8 MiB
-	SegmentBatches   int           // seal at this many batches; default 20,000
-	CommitBytes      int           // seal when the commit would take about this many bytes in the metadata log; default 900 KiB
-	BatchBytes       int           // encoded bytes after which requests to one topic-partition start another batch; default 1 MiB
-	Linger           time.Duration // longest wait of a record for company; default 50 ms
-	MaxInFlightBytes int64         // accepted and unanswered, all tenants; default 256 MiB
-	MaxTenantBytes   int64         // accepted and unanswered, one tenant; default half of MaxInFlightBytes
+	SegmentBytes     int                 // seal at this many encoded bytes; default 8 MiB
+	SegmentBatches   int                 // seal at this many batches; default 20,000
+	CommitBytes      int                 // seal when the commit would take about this many bytes in the metadata log; default 900 KiB
+	BatchBytes       int                 // encoded bytes after which requests to one topic-partition start another batch; default 1 MiB
+	Compression      segment.Compression // of batches; default the fast one
+	Linger           time.Duration       // longest wait of a record for company; default 50 ms
+	MaxInFlightBytes int64               // accepted and unanswered, all tenants; default 256 MiB
+	MaxTenantBytes   int64               // accepted and unanswered, one tenant; default half of MaxInFlightBytes
 
 	UploadConcurrency int           // segments built and uploaded at one time; default 4
 	UploadTimeout     time.Duration // for one segment, the store's retries included; default 30 s

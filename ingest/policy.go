@@ -16,7 +16,7 @@ const (
 	sealCascade   reason = "cascade" // an earlier segment failed, so this one must
 	forever              = time.Duration(1<<63 - 1)
 	quietFraction        = 8 // of the linger: the shortest silence that counts as quiet
-	quietGaps            = 4 // mean gaps between arrivals: the same, on a busy node
+	quietGaps            = 4 // mean gaps between arrivals: the same on a busier node, up to half of the linger
 )
 
 var sealReasons = [...]reason{sealSize, sealBatches, sealLinger, sealIdle, sealQuiet, sealDrain, sealCascade}
@@ -43,6 +43,7 @@ type flushState struct {
 	InFlight  int // sealed segments without an outcome
 
 	Peak      int           // most requests that were open at one time lately (entering, waiting and in flight together)
+	Doubt     bool          // it is not known, or has to be found out again, that waiting for more than Peak gathers nothing
 	MeanGap   time.Duration // between arrivals, smoothed
 	SinceLast time.Duration // since the last arrival
 	Draining  bool
@@ -52,6 +53,7 @@ type flushState struct {
 type verdict struct {
 	Reason reason
 	Wait   time.Duration
+	Probe  bool // would be sealed as idle, but for the doubt: what comes from now on shows whether waiting was worth it
 }
 
 // decide is the whole flush policy. Three wishes pull at it: a lone client wants the latency of the store, not the linger; concurrent
@@ -59,8 +61,9 @@ type verdict struct {
 //
 // The way out is to ask what waiting could still gather. Requests are answered only when their segment is committed, so clients that
 // wait for answers cannot send more: once as many requests wait as were ever open at one time lately (Peak), and nothing is in flight
-// whose answers would free others, waiting is useless and the segment goes at once. Under an open stream of arrivals Peak rises
-// with every segment (those that arrive during a commit add to it) until the linger decides, and stays there.
+// whose answers would free others, waiting gathers nothing and the segment goes at once. Independent senders look the same as long as
+// each is answered before the next one comes. So the node probes: now and then it waits although everyone seems to be there, for a
+// short silence or for the linger, and learns from what comes.
 func decide(l flushLimits, s flushState) verdict {
 	switch {
 	case s.Waiting == 0:
@@ -77,14 +80,18 @@ func decide(l flushLimits, s flushState) verdict {
 		return verdict{Reason: sealLinger}
 	case s.InFlight > 0, s.Entering > 0:
 		return verdict{Wait: l.Linger - s.Age}
-	case s.MeanGap >= l.Linger, s.Waiting >= s.Peak:
+	case s.MeanGap >= l.Linger:
 		return verdict{Reason: sealIdle}
 	}
-	quiet := max(l.Linger/quietFraction, quietGaps*s.MeanGap)
+	everyone := s.Waiting >= s.Peak
+	if everyone && !s.Doubt {
+		return verdict{Reason: sealIdle}
+	}
+	quiet := min(max(l.Linger/quietFraction, quietGaps*s.MeanGap), l.Linger/2)
 	if s.SinceLast >= quiet {
 		return verdict{Reason: sealQuiet}
 	}
-	return verdict{Wait: min(l.Linger-s.Age, quiet-s.SinceLast)}
+	return verdict{Wait: min(l.Linger-s.Age, quiet-s.SinceLast), Probe: everyone}
 }
 
 // meter measures arrivals for decide. It has no clock of its own.
@@ -95,12 +102,18 @@ type meter struct {
 	windowStart time.Time
 	last        time.Time // arrival
 	meanGap     time.Duration
+
+	trusted   bool      // waiting for more than the peak gathers nothing
+	fruitless int       // probes in a row that gathered nothing
+	probed    time.Time // the last probe
 }
 
 const (
-	windowLingers = 8 // lingers in one window of the peak
-	gapLingers    = 4 // longest gap that counts, in lingers: a night's silence must not outweigh a morning's traffic
-	gapSmoothing  = 8 // an arrival weighs one in eight
+	windowLingers = 8  // lingers in one window of the peak
+	gapLingers    = 4  // longest gap that counts, in lingers: a night's silence must not outweigh a morning's traffic
+	gapSmoothing  = 8  // an arrival weighs one in eight
+	probeLingers  = 10 // from one probe to the next; a fruitless one costs an eighth of a linger on a busy node, about 1 % of the time
+	probesToTrust = 3  // fruitless ones in a row: independent senders are silent for a moment, too
 )
 
 func newMeter(linger time.Duration, now time.Time) meter {
@@ -124,6 +137,22 @@ func (m *meter) leave(n int) { m.outstanding -= n }
 func (m *meter) peak(now time.Time) int {
 	m.roll(now)
 	return max(m.now, m.before)
+}
+
+// doubt says whether the next segment should wait even if everyone seems to be there.
+func (m *meter) doubt(now time.Time) bool {
+	return !m.trusted || now.Sub(m.probed) >= probeLingers*m.linger
+}
+
+// learn takes the result of a probe: whether anything came while it waited.
+func (m *meter) learn(now time.Time, gathered bool) {
+	m.probed = now
+	if gathered {
+		m.trusted, m.fruitless = false, 0
+		return
+	}
+	m.fruitless++
+	m.trusted = m.trusted || m.fruitless >= probesToTrust
 }
 
 func (m *meter) roll(now time.Time) {
