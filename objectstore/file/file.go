@@ -55,7 +55,7 @@ func (o Options) WithDefaults() Options {
 // Validate reports what is wrong.
 func (o Options) Validate() error {
 	if o.ParallelPuts < 0 {
-		return fmt.Errorf("ParallelPuts: %d, want at least 1", o.ParallelPuts)
+		return fmt.Errorf("options.ParallelPuts: %d, want at least 1", o.ParallelPuts)
 	}
 	return nil
 }

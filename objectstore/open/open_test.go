@@ -1,0 +1,79 @@
+package open_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/forebaymq/forebay/objectstore/file"
+	"github.com/forebaymq/forebay/objectstore/mem"
+	"github.com/forebaymq/forebay/objectstore/open"
+)
+
+func TestOpen(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	for _, tc := range []struct{ url, folder string }{
+		{"file://" + dir + "/abs", dir + "/abs"},
+		{"file://localhost" + dir + "/host", dir + "/host"},
+		{"file:" + dir + "/one-slash", dir + "/one-slash"},
+		{"file:rel/ative", dir + "/rel/ative"},
+		{"file:with%20space", dir + "/with space"},
+		{"mem:", ""},
+	} {
+		s, err := open.Open(t.Context(), tc.url, open.Options{})
+		if err != nil {
+			t.Errorf("%s: %v", tc.url, err)
+			continue
+		}
+		if _, err := s.PutIfAbsent(t.Context(), "x", []byte("y"), "w"); err != nil {
+			t.Errorf("%s: %v", tc.url, err)
+		}
+		switch s.(type) {
+		case *file.Store:
+			if got, err := os.ReadFile(filepath.Join(tc.folder, "x")); err != nil || string(got) != "y" {
+				t.Errorf("%s: object is not in %s: %v", tc.url, tc.folder, err)
+			}
+		case *mem.Store:
+			if tc.folder != "" {
+				t.Errorf("%s opened a memory store", tc.url)
+			}
+		}
+		if err := s.Close(); err != nil {
+			t.Errorf("%s: close: %v", tc.url, err)
+		}
+	}
+}
+
+func TestOpenRefuses(t *testing.T) {
+	for url, want := range map[string]string{
+		"":                      "file, mem",
+		"/tmp/x":                "file, mem",
+		"ftp://x":               `unknown scheme "ftp", want one of file, mem`,
+		"ftp://u:secret@x":      "u:xxxxx@x",
+		"file:":                 "no folder",
+		"file://":               "no folder",
+		"file://tmp/x":          "three slashes",
+		"file://me@/tmp/x":      "no user",
+		"file:///tmp/x?sync=no": "unknown settings: sync",
+		"file:///tmp/x#y":       "unexpected #y",
+		"mem:?a=1&b=2":          "unknown settings: a, b",
+		"mem://host":            "no address",
+		"mem:x":                 "no address",
+		"mem:/x":                "no address",
+		"mem:?a=%zz":            "invalid URL escape",
+		"%zz":                   "invalid URL escape",
+		"file:///dev/null/x":    "not a directory",
+	} {
+		s, err := open.Open(t.Context(), url, open.Options{})
+		if err == nil {
+			s.Close()
+			t.Errorf("%q opened", url)
+			continue
+		}
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: error %q does not say %q", url, err, want)
+		}
+	}
+}
