@@ -23,7 +23,7 @@ import (
 //	sealed -> encoding -> uploading -> uploaded -> submitted -> committed
 //	   |          |           |           |            |
 //	   +----------+-----------+-----------+------------+-----> failed     definitely without effect
-//	                                                   +-----> abandoned  outcome unknown: the node stopped first
+//	                                                   +-----> abandoned  outcome unknown: the node or its log stopped first
 //
 // Everything up to uploaded runs in parallel for several segments, and a failure there takes all later segments with it (see doom).
 // Submission is in seal order. From submitted on, only the metadata log knows.
@@ -93,13 +93,14 @@ func (in *Ingester) run(f *flight) {
 	commit, err := in.store(ctx, f)
 	if err != nil {
 		in.doom(f, err)
-		in.finish(f, stateFailed)
-		span.SetStatus(codes.Error, err.Error())
+	}
+	if in.doomedBefore(f, f.prevTurn) {
+		in.finish(f, stateFailed) // its callers need not wait for those before it, but the chain does
+		span.SetStatus(codes.Error, "segment failed")
 		<-f.prevTurn
 		close(f.turn)
 		return
 	}
-	<-f.prevTurn
 	pending, err := in.submit(f, commit)
 	close(f.turn)
 	if err != nil {
@@ -210,6 +211,21 @@ func (f *flight) enterLocked(next state) {
 	f.state = next
 }
 
+// doomedBefore waits for turn, and says whether f is doomed by then. It returns as soon as f is.
+func (in *Ingester) doomedBefore(f *flight, turn <-chan struct{}) bool {
+	select {
+	case <-turn:
+	case <-f.ctx.Done():
+	}
+	in.mu.Lock()
+	doomed := f.doomed != nil
+	in.mu.Unlock()
+	if !doomed {
+		<-turn // the upload's time ran out just when it had succeeded, or the node stops: either way it is not decided yet
+	}
+	return doomed
+}
+
 // submit hands the commit to the metadata log. It is called in seal order.
 func (in *Ingester) submit(f *flight, commit *metadata.Commit) (*metadata.Pending, error) {
 	// A log without a quorum would leave the outcome open until it is back. Nothing is submitted yet, so a clear no is still possible.
@@ -218,10 +234,28 @@ func (in *Ingester) submit(f *flight, commit *metadata.Commit) (*metadata.Pendin
 	} else if err := in.ctx.Err(); err != nil {
 		in.doom(f, err) // Close is out of patience, and would not wait for the outcome
 	}
+	if before := in.previous; before != nil { // refused, but its own goroutine has not come round to doom this one
+		select {
+		case <-before.Done():
+			if _, err := before.Result(); err != nil {
+				in.doom(f, behindLost(err))
+			}
+		default:
+		}
+	}
 	if err := in.advance(f, stateSubmitted); err != nil {
 		return nil, err
 	}
-	return in.o.Committer.SubmitCommit(commit), nil
+	in.previous = in.o.Committer.SubmitCommit(commit)
+	return in.previous, nil
+}
+
+// behindLost is what those are told that were not submitted when a commit before them was refused or lost from sight.
+func behindLost(err error) error {
+	if api.CodeOf(err) != api.CodeOutcomeUnknown {
+		return err
+	}
+	return api.Errorf(api.CodeMetadataUnavailable, "the metadata log lost sight of a commit before this one; nothing was stored: %w", err)
 }
 
 // await waits for the outcome of a submitted commit and gives it to the requests.
@@ -238,7 +272,12 @@ func (in *Ingester) await(f *flight, pending *metadata.Pending, commit *metadata
 	}
 	results, err := pending.Result()
 	if err != nil {
-		in.doom(f, err) // those submitted behind it are the log's to order, those not yet submitted are ours
+		// Those submitted behind it are the log's to order, those not yet submitted are ours.
+		in.doom(f, behindLost(err))
+		if api.CodeOf(err) == api.CodeOutcomeUnknown {
+			f.failRequests(err)
+			return stateAbandoned
+		}
 		return stateFailed
 	}
 	failpoint.Hit(failpoint.AfterCommit)
@@ -295,6 +334,7 @@ func (in *Ingester) doom(f *flight, cause error) {
 	}
 	err := in.clientError(f, cause)
 	f.doomed = err
+	f.cancel(err)
 	in.mu.failures++
 	in.mu.lastFailure = err
 	victims := 0

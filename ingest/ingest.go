@@ -12,6 +12,7 @@ import (
 
 	"github.com/forebaymq/forebay/api"
 	"github.com/forebaymq/forebay/internal/failpoint"
+	"github.com/forebaymq/forebay/metadata"
 	"github.com/forebaymq/forebay/segment"
 )
 
@@ -37,6 +38,8 @@ type Ingester struct {
 	slots   chan struct{} // one element an upload slot in use
 	flights sync.WaitGroup
 	done    chan struct{} // everything has ended
+
+	previous *metadata.Pending // the last submitted commit; belongs to the flight whose turn it is
 
 	mu struct {
 		sync.Mutex
@@ -240,7 +243,7 @@ func (in *Ingester) leave(r *request, cause error) error {
 		in.releaseLocked(r)
 		return in.cancelled(cause)
 	}
-	if r.flight.doomed != nil {
+	if r.flight.doomed != nil && r.flight.state < stateSubmitted {
 		return ownError(r.flight.doomed)
 	}
 	e := api.Errorf(api.CodeOutcomeUnknown, "the request ended before its outcome was known; a producer with a sequence may send it again")
