@@ -78,7 +78,7 @@ func AppendRead(dst []byte, ct ContentType, recs []segment.Record, p Page) []byt
 	if ct == Protobuf {
 		return appendReadProto(dst, recs, p)
 	}
-	var t timeText3339
+	var t lastTime
 	dst = append(dst, `{"records":[`...)
 	for i := range recs {
 		if i > 0 {
@@ -99,7 +99,7 @@ func AppendRead(dst []byte, ct ContentType, recs []segment.Record, p Page) []byt
 
 // AppendRecordJSON appends one record read as a JSON object.
 func AppendRecordJSON(dst []byte, rec *segment.Record, partition int32) []byte {
-	var t timeText3339
+	var t lastTime
 	dst = append(dst, '{')
 	dst = appendRecord(dst, rec, partition, &t)
 	return append(dst, '}')
@@ -107,26 +107,25 @@ func AppendRecordJSON(dst []byte, rec *segment.Record, partition int32) []byte {
 
 // AppendRecordMembers appends the members of one record read, without the braces, for answers that add members of their own.
 func AppendRecordMembers(dst []byte, rec *segment.Record, partition int32) []byte {
-	var t timeText3339
+	var t lastTime
 	return appendRecord(dst, rec, partition, &t)
 }
 
-// timeText3339 keeps the text of the last time: the records of a batch share their append time.
-type timeText3339 struct {
+// lastTime keeps the text of the last time: the records of a batch share their append time.
+type lastTime struct {
 	ms   int64
-	text [24]byte
+	text [timeLength]byte
 	set  bool
 }
 
-func (t *timeText3339) append(dst []byte, ms int64) []byte {
+func (t *lastTime) append(dst []byte, ms int64) []byte {
 	if !t.set || t.ms != ms {
-		AppendTime(t.text[:0], ms) // always 24 bytes
-		t.ms, t.set = ms, true
+		t.text, t.ms, t.set = timeText(ms), ms, true
 	}
 	return append(dst, t.text[:]...)
 }
 
-func appendRecord(dst []byte, rec *segment.Record, partition int32, t *timeText3339) []byte {
+func appendRecord(dst []byte, rec *segment.Record, partition int32, t *lastTime) []byte {
 	dst = append(dst, `"partition":`...)
 	dst = strconv.AppendInt(dst, int64(partition), 10)
 	dst = append(dst, `,"offset":`...)

@@ -14,12 +14,24 @@ import (
 // fault makes an error of code about one place of the request. pointer is an RFC 6901 pointer into the body ("" = the whole body), or
 // the name of a query parameter or header.
 func fault(code api.Code, pointer, format string, args ...any) *api.Error {
+	pointer = shorten(pointer)
 	detail := fmt.Sprintf(format, args...)
 	e := &api.Error{Code: code, Detail: detail, Fields: []api.FieldError{{Pointer: pointer, Detail: detail}}}
 	if pointer != "" {
 		e.Detail = pointer + ": " + detail
 	}
 	return e
+}
+
+// maxPointer bounds what an answer repeats of a body: names may be megabytes long, and nesting thousands deep.
+const maxPointer = 1024
+
+// shorten cuts a long pointer to the nearest place above it.
+func shorten(pointer string) string {
+	if len(pointer) <= maxPointer {
+		return pointer
+	}
+	return pointer[:max(strings.LastIndexByte(pointer[:maxPointer+1], '/'), 0)]
 }
 
 func invalid(pointer, format string, args ...any) *api.Error {
@@ -34,7 +46,7 @@ func tooLarge(pointer, format string, args ...any) *api.Error {
 type faults []api.FieldError
 
 func (f *faults) add(pointer, format string, args ...any) {
-	*f = append(*f, api.FieldError{Pointer: pointer, Detail: fmt.Sprintf(format, args...)})
+	*f = append(*f, api.FieldError{Pointer: shorten(pointer), Detail: fmt.Sprintf(format, args...)})
 }
 
 // err returns nil without faults, or one INVALID_REQUEST with all of them.

@@ -219,7 +219,7 @@ func (d *recordsJSON) time() (int64, error) {
 	}
 	ms, ok := parseTime(text)
 	if !ok {
-		return 0, invalid(d.pointer(), timeText)
+		return 0, invalid(d.pointer(), timeForm)
 	}
 	return ms, nil
 }

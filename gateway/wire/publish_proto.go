@@ -204,6 +204,9 @@ func (d *recordsProto) record(t *TopicRecords, b []byte) error {
 	// A key that no JSON string can hold is shown as base64, whatever the producer said.
 	rec.KeyBinary = rec.Key != nil && (rec.KeyBinary || !utf8.Valid(rec.Key))
 	if member, detail, code := checkRecord(rec, partition, d.now); code != "" {
+		if member == "deliverAt" {
+			member = "deliver_at_ms"
+		}
 		return recordFault(t.place(i), member, detail, code, i)
 	}
 	t.Partitions = append(t.Partitions, partition)

@@ -88,7 +88,7 @@ func (d Duration) MarshalJSONTo(enc *jsontext.Encoder) error {
 // Time is a member of a JSON body that holds a time in RFC 3339, in Unix milliseconds.
 type Time int64
 
-var errTime = errors.New(timeText)
+var errTime = errors.New(timeForm)
 
 // UnmarshalJSONFrom reads the text of a time.
 func (t *Time) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
