@@ -28,6 +28,9 @@ const (
 	// A payload that shrinks by more than this is stored raw, so that a reader can refuse any that claims to be larger.
 	maxSnapshotRatio = 1024
 	maxSnapshotSlack = 1 << 20
+
+	// The encoder's largest window, which a decoder must permit even for small bodies.
+	zstdWindow = 8 << 20
 )
 
 // ErrSnapshotMismatch: a snapshot's body is not the one that its header, or the pointer to it, names.
@@ -107,7 +110,7 @@ func openSnapshot(b []byte) ([]byte, error) {
 		if n > uint64(maxBody(len(body))) {
 			return nil, &DecodeError{Structure: "snapshot", Offset: r.off, Reason: "length exceeds what the payload can hold"}
 		}
-		dec, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(max(n, 1)))
+		dec, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(max(n, zstdWindow)))
 		if err != nil {
 			return nil, fmt.Errorf("decompress snapshot: %w", err)
 		}
