@@ -95,5 +95,5 @@ func elementOf(name string, isDir bool) (elem string, ok bool) {
 	if isDir {
 		back = escape(elem) + dirSuffix
 	}
-	return elem, back == name
+	return elem, elem != "" && back == name
 }
