@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/jonboulle/clockwork"
 	"github.com/maypok86/otter/v2"
 	"github.com/oklog/ulid/v2"
 
@@ -161,8 +160,8 @@ func (c *blocks) lookup(entries []metadata.IndexEntry, cutoff int64, decoded *lr
 			l.batch = b
 			continue
 		}
-		if e.Ref.Len == 0 {
-			continue // wait reports it
+		if size := uint64(max(0, e.Segment.Size)); e.Ref.Len == 0 || e.Ref.Pos > size || uint64(e.Ref.Len) > size-e.Ref.Pos {
+			continue // no batch can be there: wait reports it
 		}
 		if body, ok := c.whole(e.Segment.ID); ok && e.Ref.Pos+uint64(e.Ref.Len) <= uint64(len(body)) {
 			l.bytes = body[e.Ref.Pos : e.Ref.Pos+uint64(e.Ref.Len)]
@@ -185,9 +184,9 @@ func (c *blocks) lookup(entries []metadata.IndexEntry, cutoff int64, decoded *lr
 	return loads, missing
 }
 
-// length is how many bytes block index of an object has.
+// length is how many bytes block index of an object has: all but the last are full.
 func (c *blocks) length(s *metadata.SegmentRef, index int64) int64 {
-	return max(0, min(c.o.BlockBytes, s.Size-index*c.o.BlockBytes))
+	return min(c.o.BlockBytes, s.Size-index*c.o.BlockBytes)
 }
 
 // run is a stretch of adjacent blocks that one GET brings.
@@ -299,17 +298,17 @@ func (c *blocks) get(r run, at int64) ([]byte, error) {
 		want += c.length(&r.seg, r.first+int64(i))
 	}
 	key := segment.Name{ID: r.seg.ID, Level: r.seg.Level, Class: r.seg.Class}.Key()
-	if want <= 0 {
-		return nil, &segment.CorruptError{Object: key, Offset: at, Structure: "object", Reason: "the index points beyond its end"}
-	}
 	select {
 	case slots <- struct{}{}:
 	case <-c.ctx.Done():
 		return nil, errClosed
 	}
 	defer func() { <-slots }()
-	ctx, cancel := clockwork.WithTimeout(c.ctx, c.o.Clock, c.o.GetTimeout)
-	defer cancel()
+	// Not clockwork.WithTimeout: Err of its fake contexts blocks until they end.
+	ctx, cancel := context.WithCancelCause(c.ctx)
+	defer cancel(nil)
+	timer := c.o.Clock.AfterFunc(c.o.GetTimeout, func() { cancel(context.DeadlineExceeded) })
+	defer timer.Stop()
 	begin := c.o.Clock.Now()
 	data, err := c.o.Store.GetRange(ctx, key, at, want)
 	c.m.gets.WithLabelValues(age).Inc()
@@ -323,6 +322,8 @@ func (c *blocks) get(r run, at int64) ([]byte, error) {
 		err = &segment.CorruptError{Object: key, Offset: at, Structure: "object", Reason: fmt.Sprintf("%d bytes where %d were written", len(data), want)}
 	case c.ctx.Err() != nil:
 		err = errClosed
+	case ctx.Err() != nil:
+		err = fmt.Errorf("get %d bytes at %d of %s: %w", want, at, key, context.Cause(ctx))
 	default:
 		err = fmt.Errorf("get %d bytes at %d of %s: %w", want, at, key, err)
 	}
@@ -336,7 +337,7 @@ func (c *blocks) wait(ctx context.Context, l *load) ([]byte, error) {
 		return l.bytes, nil
 	}
 	if len(l.pieces) == 0 {
-		return nil, &segment.CorruptError{Offset: int64(l.entry.Ref.Pos), Structure: "object", Reason: "the index has a batch without bytes"}
+		return nil, &segment.CorruptError{Offset: int64(l.entry.Ref.Pos), Structure: "object", Reason: "the index has a batch of no bytes or beyond the object's end"}
 	}
 	for i := range l.pieces {
 		fl := l.pieces[i].fl
@@ -368,14 +369,8 @@ func (c *blocks) wait(ctx context.Context, l *load) ([]byte, error) {
 	out := make([]byte, 0, size)
 	for i := range l.pieces {
 		data := l.pieces[i].data
-		if skip > int64(len(data)) {
-			break
-		}
 		out = append(out, data[skip:min(int64(len(data)), skip+size-int64(len(out)))]...)
 		skip = 0
-	}
-	if int64(len(out)) != size {
-		return nil, &segment.CorruptError{Offset: from, Structure: "object", Reason: "the batch reaches beyond its end"}
 	}
 	return out, nil
 }

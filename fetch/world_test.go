@@ -3,13 +3,14 @@ package fetch
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
 
 	"github.com/oklog/ulid/v2"
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 	"go.uber.org/goleak"
 
 	"github.com/forebaymq/forebay/api"
@@ -330,4 +331,11 @@ func (w *world) wantShape(res *ReadResult, want string) {
 	}
 }
 
-func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
+// count reads a counter.
+func count(m prometheus.Metric) float64 {
+	var out dto.Metric
+	if err := m.Write(&out); err != nil {
+		panic(err)
+	}
+	return out.GetCounter().GetValue()
+}
