@@ -50,7 +50,7 @@ func newDriver(ctx context.Context, c *clientv3.Client, o DriverOptions, closeFn
 		o.Clock = clockwork.NewRealClock()
 	}
 	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
+		o.Logger = discard()
 	}
 	d := &Driver{c: c, keys: keys{o.Prefix}, clock: o.Clock, log: o.Logger, owned: closeFn}
 	d.keepers.m = map[int64]*keeper{}
