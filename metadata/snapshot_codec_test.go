@@ -1,0 +1,188 @@
+package metadata
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+)
+
+// richWorld has something of everything that a snapshot holds.
+func richWorld(t testing.TB) *stWorld {
+	w := newWorld(t)
+	orders, bills := w.topic("orders", stConfig(4)), w.topic("bills", stConfig(1))
+	events := dedupeTopic(w, time.Hour)
+	w.one(&CreateTopic{Tenant: "beta", Name: "orders", Config: stConfig(4), Now: w.now})
+	gone := w.topic("gone", stConfig(1))
+	w.one(w.commit(nil, free(gone, 0, 1), free(orders, 0, 3)))
+	w.one(&DeleteTopic{TopicID: gone.ID})
+	w.one(&ProducerEpoch{Tenant: "acme", ID: "p", Now: w.now, Nonce: "n"})
+	w.one(&ProducerEpoch{Tenant: "gamma", ID: "idle", Now: w.now})
+	for i := range int64(3) {
+		w.send("p", 1, i, free(orders, 0, 2), free(orders, 3, 1))
+		w.send(fmt.Sprint("q", i), 0, i-5, free(bills, 0, 1))
+		w.tick(time.Second)
+	}
+	w.sendIDs(withIDs(events, 0, 1, 2, 0))
+	w.send("p", 1, 50, withIDs(events, 0, 2, 3))
+	merged := w.merged(1, 4, 2, 1<<34)
+	merged.AppendTime = stEpoch
+	w.one(&Replace{TopicID: orders.ID, Through: 4, Remove: w.removeAll(orders, 0, 4), Add: []IndexEntry{merged},
+		Claim: "compact", ClaimEpoch: 3})
+	w.one(&Trim{TopicID: bills.ID, LogStart: 1, Claim: "retain", ClaimEpoch: 1})
+	w.one(&GCBoundary{Boundary: w.now - 1000, Claim: "gc", ClaimEpoch: 2})
+	return w
+}
+
+func TestSnapshotRoundTrip(t *testing.T) {
+	w := richWorld(t)
+	for _, s := range []*State{NewState(3, 16), w.s} {
+		stored := s.MarshalSnapshot()
+		got, err := UnmarshalSnapshot(stored)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(got.SnapshotBody(), s.SnapshotBody()) || got.Hash() != s.Hash() || !bytes.Equal(got.MarshalSnapshot(), stored) {
+			t.Fatal("the loaded state is another")
+		}
+		if got.Stats() != s.Stats() || got.Revision() != s.Revision() || got.Shard() != s.Shard() {
+			t.Fatalf("%+v, want %+v", got.Stats(), s.Stats())
+		}
+		h, err := SnapshotHash(stored)
+		if err != nil || h != s.Hash() {
+			t.Fatalf("hash in the header %x, %v", h, err)
+		}
+	}
+}
+
+// The stored form of a state of this version never changes: these bytes must stay readable and the same.
+func TestSnapshotGolden(t *testing.T) {
+	const want = "71eb97852304ee3ad5472fb1c109362346671fb849773ec59e0584448d4447ed"
+	if got := fmt.Sprintf("%x", richWorld(t).s.Hash()); got != want {
+		t.Errorf("hash of the reference state %s, want %s: a changed body needs a new snapshot version", got, want)
+	}
+}
+
+func TestUnmarshalSnapshotRefusesDamage(t *testing.T) {
+	s := richWorld(t).s
+	stored, hash := s.MarshalSnapshot(), s.Hash()
+	for n := range stored {
+		if _, err := UnmarshalSnapshot(stored[:n]); err == nil {
+			t.Fatalf("%d of %d bytes were taken", n, len(stored))
+		}
+		b := bytes.Clone(stored)
+		b[n] ^= 0x10
+		got, err := UnmarshalSnapshot(b)
+		if err == nil && got.Hash() == hash {
+			continue // a bit of the frame that says nothing about the body
+		}
+		if !errors.Is(err, ErrUndecodable) && !errors.Is(err, ErrSnapshotMismatch) {
+			t.Fatalf("byte %d flipped: %v", n, err)
+		}
+	}
+}
+
+func TestDecodeBodyRefusesEveryTruncation(t *testing.T) {
+	body := richWorld(t).s.SnapshotBody()
+	for n := range body {
+		if _, err := decodeBody(body[:n]); !errors.Is(err, ErrUndecodable) {
+			t.Fatalf("%d of %d bytes: %v", n, len(body), err)
+		}
+	}
+}
+
+// A body that shrinks beyond what a reader believes is stored as it is.
+func TestSnapshotThatShrinksTooMuchIsStoredRaw(t *testing.T) {
+	body := make([]byte, 16<<20)
+	stored, hash := SealSnapshot(body)
+	if stored[len(snapshotMagic)+1] != snapshotRaw {
+		t.Fatalf("method %d for %d bytes", stored[len(snapshotMagic)+1], len(stored))
+	}
+	got, err := openSnapshot(stored)
+	if err != nil || !bytes.Equal(got, body) {
+		t.Fatalf("%d bytes: %v", len(got), err)
+	}
+	if h, err := SnapshotHash(stored); err != nil || h != hash {
+		t.Fatalf("%x, %v", h, err)
+	}
+}
+
+func FuzzUnmarshalSnapshot(f *testing.F) {
+	stored := richWorld(f).s.MarshalSnapshot()
+	f.Add(stored)
+	f.Add(stored[:len(stored)/2])
+	f.Add(NewState(0, 1).MarshalSnapshot())
+	f.Fuzz(func(t *testing.T, b []byte) {
+		s, err := UnmarshalSnapshot(b)
+		if err == nil {
+			checkUsable(t, s)
+		}
+	})
+}
+
+// FuzzSnapshotBody goes below the hash, which keeps the other one from getting far.
+func FuzzSnapshotBody(f *testing.F) {
+	body := richWorld(f).s.SnapshotBody()
+	f.Add(body)
+	f.Add(body[:len(body)/2])
+	f.Add(NewState(0, 1).SnapshotBody())
+	for i := 0; i < len(body); i += 7 {
+		b := bytes.Clone(body)
+		b[i] ^= 1 << (i % 8)
+		f.Add(b)
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		s, err := decodeBody(b)
+		if err != nil {
+			if !errors.Is(err, ErrUndecodable) {
+				t.Fatalf("%v is not of the class", err)
+			}
+			return
+		}
+		checkUsable(t, s)
+	})
+}
+
+// checkUsable does everything to a state that loaded.
+func checkUsable(t *testing.T, s *State) {
+	t.Helper()
+	again, err := UnmarshalSnapshot(s.MarshalSnapshot())
+	if err != nil {
+		t.Fatalf("a state that loaded cannot be stored: %v", err)
+	}
+	if again.Hash() != s.Hash() {
+		t.Fatal("the state changed by being stored")
+	}
+	trims, _, _ := s.PlanTrim(stEpoch, PartitionKey{}, 100)
+	cmds := []Command{}
+	for _, c := range trims {
+		cmds = append(cmds, c)
+	}
+	c := &Commit{Segment: SegmentRef{ID: stULID(stEpoch, 999)}, AppendTime: stEpoch, Groups: []Group{{Tenant: "acme", Producer: &Producer{ID: "p", Epoch: 1, Sequence: 1}}}}
+	for _, x := range s.order[:min(len(s.order), 20)] {
+		for _, p := range x.parts {
+			if _, _, err := s.Locate(x.id, p.num, p.logStart, 10); err != nil {
+				t.Fatal(err)
+			}
+			c.Batches = append(c.Batches, BatchDelta{TopicID: x.id, Partition: p.num, Records: 2, Group: 0, IDHashes: hashes(1, 1)})
+			if w := p.more; w != nil {
+				for w := range w.windows.list.all {
+					for seq := int64(-6); seq < 60; seq++ {
+						_, a := w.judge(seq)
+						if a.records < 1<<16 {
+							a.offsets()
+						}
+					}
+				}
+			}
+		}
+	}
+	cmds = append(cmds, c)
+	for _, x := range s.order[:min(len(s.order), 20)] {
+		cmds = append(cmds, &DeleteTopic{TopicID: x.id})
+	}
+	if _, err := s.Apply(LogEntry{Shard: s.shard, Revision: s.revision + 1, Value: stEntry(t, cmds...)}); s.revision < 1<<62 && err != nil {
+		t.Fatal(err)
+	}
+}
