@@ -74,6 +74,7 @@ type flight struct {
 	// closes when this one and all before it are submitted or failed.
 	prevStarted, prevTurn <-chan struct{}
 	started, turn         chan struct{}
+	pending               *metadata.Pending // once submitted
 
 	// Guarded by Ingester.mu.
 	state     state
@@ -234,20 +235,35 @@ func (in *Ingester) submit(f *flight, commit *metadata.Commit) (*metadata.Pendin
 	} else if err := in.ctx.Err(); err != nil {
 		in.doom(f, err) // Close is out of patience, and would not wait for the outcome
 	}
-	if before := in.previous; before != nil { // refused, but its own goroutine has not come round to doom this one
-		select {
-		case <-before.Done():
-			if _, err := before.Result(); err != nil {
-				in.doom(f, behindLost(err))
-			}
-		default:
-		}
+	// A refused commit dooms what is behind it, but its own goroutine may not have come round to that yet.
+	if err := in.refused(in.previous); err != nil {
+		in.doom(f, behindLost(err))
 	}
 	if err := in.advance(f, stateSubmitted); err != nil {
 		return nil, err
 	}
-	in.previous = in.o.Committer.SubmitCommit(commit)
-	return in.previous, nil
+	f.pending = in.o.Committer.SubmitCommit(commit)
+	in.previous = f
+	return f.pending, nil
+}
+
+// refused gives the error of a submitted commit that failed and has not doomed what is behind it, or nil.
+func (in *Ingester) refused(f *flight) error {
+	if f == nil {
+		return nil
+	}
+	select {
+	case <-f.pending.Done():
+	default:
+		return nil
+	}
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if f.doomed != nil {
+		return nil
+	}
+	_, err := f.pending.Result()
+	return err
 }
 
 // behindLost is what those are told that were not submitted when a commit before them was refused or lost from sight.
@@ -398,6 +414,7 @@ func (in *Ingester) finish(f *flight, end state) {
 	}
 	in.mu.Unlock()
 	in.m.finished(f, end, now)
+	f.seg = nil // the next flight keeps f until it is submitted itself
 	for _, r := range requests {
 		in.buffers.put(r.buf) // only where the segment was not built
 		r.buf = nil

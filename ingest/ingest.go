@@ -12,7 +12,6 @@ import (
 
 	"github.com/forebaymq/forebay/api"
 	"github.com/forebaymq/forebay/internal/failpoint"
-	"github.com/forebaymq/forebay/metadata"
 	"github.com/forebaymq/forebay/segment"
 )
 
@@ -39,7 +38,7 @@ type Ingester struct {
 	flights sync.WaitGroup
 	done    chan struct{} // everything has ended
 
-	previous *metadata.Pending // the last submitted commit; belongs to the flight whose turn it is
+	previous *flight // the last one submitted; belongs to the flight whose turn it is
 
 	mu struct {
 		sync.Mutex

@@ -18,7 +18,7 @@ import (
 	"github.com/forebaymq/forebay/objectstore/faults"
 )
 
-const simSeeds = 250
+const simSeeds = 200
 
 // sim is one run: producers of several kinds publish through nodes that fail and die, all drawn from the seed.
 type sim struct {
