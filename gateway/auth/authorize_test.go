@@ -1,0 +1,46 @@
+package auth
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/forebaymq/forebay/api"
+)
+
+func TestTenantAuthorizer(t *testing.T) {
+	all := []Operation{Publish, Read, Describe, Configure, Platform}
+	for scopes, want := range map[string][]Operation{
+		"":                     {Publish, Read, Describe, Configure},
+		"publish":              {Publish, Describe},
+		"read":                 {Read, Describe},
+		"read publish":         {Publish, Read, Describe},
+		"admin":                {Publish, Read, Describe, Configure},
+		"platform":             {Platform},
+		"platform admin":       {Publish, Read, Describe, Configure, Platform},
+		"pubish":               {},
+		"openid profile":       {},
+		"openid read":          {Read, Describe},
+		"ADMIN publish:orders": {},
+	} {
+		p := &Principal{Tenant: "acme", Subject: "s", Scopes: strings.Fields(scopes)}
+		allowed := map[Operation]bool{}
+		for _, op := range want {
+			allowed[op] = true
+		}
+		for _, op := range all {
+			err := TenantAuthorizer{}.Authorize(t.Context(), p, op, Resource{Kind: Topic, Name: "orders"})
+			if (err == nil) != allowed[op] || err != nil && api.CodeOf(err) != api.CodeForbidden {
+				t.Errorf("scopes %q, %s: %v", scopes, op, err)
+			}
+			if op == Platform {
+				continue
+			}
+			for tenant, own := range map[string]bool{"acme": true, "acm": false, "Acme": false} {
+				err := TenantAuthorizer{}.Authorize(t.Context(), p, op, Resource{Tenant: tenant, Kind: Topic, Name: "orders"})
+				if (err == nil) != (own && allowed[op]) {
+					t.Errorf("scopes %q, %s, tenant %q: %v", scopes, op, tenant, err)
+				}
+			}
+		}
+	}
+}
