@@ -22,6 +22,9 @@ func (d *Driver) Claim(ctx context.Context, name, holder string, ttl time.Durati
 	if name == "" || holder == "" || ttl <= 0 {
 		return nil, false, errors.New("claim: name, holder and a positive ttl are needed")
 	}
+	if err := d.open(ctx); err != nil {
+		return nil, false, err
+	}
 	key := d.keys.claim(name)
 	cur, err := d.c.Get(leader(ctx), key, clientv3.WithKeysOnly())
 	if err != nil {

@@ -68,11 +68,25 @@ func (d *Driver) Close() error {
 	return d.err
 }
 
+// open answers why a call cannot be made any more. Nothing was sent then.
+func (d *Driver) open(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("%w: %w", metadata.ErrNoQuorum, err)
+	}
+	if d.ctx.Err() != nil {
+		return fmt.Errorf("%w: driver closed", metadata.ErrNoQuorum)
+	}
+	return nil
+}
+
 // leader makes a request fail at once, and definitely, on a member that knows no leader.
 func leader(ctx context.Context) context.Context { return clientv3.WithRequireLeader(ctx) }
 
 // Init implements metadata.Driver.
 func (d *Driver) Init(ctx context.Context, f metadata.Fabric) (metadata.Fabric, error) {
+	if err := d.open(ctx); err != nil {
+		return f, err
+	}
 	value, err := json.Marshal(f)
 	if err != nil {
 		return f, fmt.Errorf("encode fabric: %w", err)
@@ -114,8 +128,8 @@ func (d *Driver) Append(ctx context.Context, entries []metadata.LogEntry, guard 
 	if err := metadata.ValidateAppend(entries); err != nil {
 		return 0, err
 	}
-	if err := ctx.Err(); err != nil {
-		return 0, fmt.Errorf("%w: %w", metadata.ErrNoQuorum, err) // nothing was sent
+	if err := d.open(ctx); err != nil {
+		return 0, err
 	}
 	cmps := make([]clientv3.Cmp, 0, len(entries)+1)
 	puts := make([]clientv3.Op, 0, 2*len(entries))
@@ -149,6 +163,9 @@ func (d *Driver) Append(ctx context.Context, entries []metadata.LogEntry, guard 
 
 // Head implements metadata.Driver: the highest revision of a head key, not etcd's own, which other keys raise too.
 func (d *Driver) Head(ctx context.Context) (int64, error) {
+	if err := d.open(ctx); err != nil {
+		return 0, err
+	}
 	r, err := d.c.Get(leader(ctx), d.keys.heads(), clientv3.WithPrefix(), clientv3.WithKeysOnly())
 	if err != nil {
 		return 0, fmt.Errorf("read head: %w", classifyRead(err))
@@ -168,6 +185,9 @@ const (
 // Load implements metadata.Driver. The first read fixes the revision, the others read at it; when a compaction passes it meanwhile, it
 // starts again.
 func (d *Driver) Load(ctx context.Context) (*metadata.Loaded, error) {
+	if err := d.open(ctx); err != nil {
+		return nil, err
+	}
 	var err error
 	for range loadAttempts {
 		var l *metadata.Loaded
@@ -237,6 +257,9 @@ const deletesPerTxn = 120
 // The pointer is compared with what was read before. Without that, a put that was delayed past its own retry and past the next
 // snapshot could move the pointer back to a snapshot whose following entries are deleted.
 func (d *Driver) PutSnapshot(ctx context.Context, p metadata.SnapshotPointer, drop []metadata.LogEntry, guard metadata.Guard) error {
+	if err := d.open(ctx); err != nil {
+		return err
+	}
 	value, err := encodePointer(p)
 	if err != nil {
 		return fmt.Errorf("encode snapshot pointer: %w", err)
@@ -297,6 +320,9 @@ func (d *Driver) deletions(shard int, drop []metadata.LogEntry) []clientv3.Op {
 
 // Compact implements metadata.Driver.
 func (d *Driver) Compact(ctx context.Context, revision int64) error {
+	if err := d.open(ctx); err != nil {
+		return err
+	}
 	_, err := d.c.Compact(leader(ctx), revision)
 	if err = classifyRead(err); err != nil && !errors.Is(err, metadata.ErrCompacted) {
 		return fmt.Errorf("compact to %d: %w", revision, err)
