@@ -3,6 +3,7 @@ package wire
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 
 	"github.com/go-json-experiment/json"
@@ -42,10 +43,15 @@ func tooLarge(pointer, format string, args ...any) *api.Error {
 	return fault(api.CodeTooLarge, pointer, format, args...)
 }
 
-// faults collects several faults of one request.
+// faults collects several faults of one request, up to maxFaults: a body of a million unknown members gets no answer of their size.
 type faults []api.FieldError
 
+const maxFaults = 50
+
 func (f *faults) add(pointer, format string, args ...any) {
+	if len(*f) == maxFaults {
+		return
+	}
 	*f = append(*f, api.FieldError{Pointer: shorten(pointer), Detail: fmt.Sprintf(format, args...)})
 }
 
@@ -108,27 +114,26 @@ func semanticText(e *json.SemanticError) string {
 	case e.Err != nil && e.JSONKind == 0:
 		return e.Err.Error()
 	case e.GoType != nil:
-		return "a JSON " + kindText(e.JSONKind) + " cannot stand here"
+		return wanted(e.GoType.Kind())
 	default:
 		return "the value cannot stand here"
 	}
 }
 
-func kindText(k jsontext.Kind) string {
+// wanted says which JSON stands for a Go type.
+func wanted(k reflect.Kind) string {
 	switch k {
-	case 'n':
-		return "null"
-	case 't', 'f':
-		return "boolean"
-	case '"':
-		return "string"
-	case '0':
-		return "number"
-	case '{':
-		return "object"
-	case '[':
-		return "array"
+	case reflect.String:
+		return "must be a string"
+	case reflect.Bool:
+		return "must be true or false"
+	case reflect.Slice, reflect.Array:
+		return "must be an array"
+	case reflect.Struct, reflect.Map:
+		return "must be an object"
+	case reflect.Float32, reflect.Float64:
+		return "must be a number"
 	default:
-		return "value"
+		return "a value of another type must stand here"
 	}
 }

@@ -3,6 +3,7 @@ package wire
 import (
 	stdjson "encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -125,6 +126,18 @@ func TestDecodeTopicConfigRefused(t *testing.T) {
 		if diff := cmp.Diff(c.pointers, at); e.Code != c.code || diff != "" {
 			t.Errorf("%s: %s %v: %s", c.in, e.Code, err, diff)
 		}
+	}
+}
+
+// An answer does not grow with a hostile body.
+func TestTopicFaultsAreBounded(t *testing.T) {
+	var b strings.Builder
+	for i := range 10_000 {
+		fmt.Fprintf(&b, `,"%d%s":1`, i, strings.Repeat("x", 2000))
+	}
+	_, _, err := DecodeTopicConfig([]byte("{"+b.String()[1:]+"}"), nil)
+	if _, body := AppendProblem(nil, err, "r"); api.CodeOf(err) != api.CodeInvalidRequest || len(body) > 64<<10 {
+		t.Errorf("%d bytes of answer", len(body))
 	}
 }
 
