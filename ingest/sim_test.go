@@ -95,7 +95,7 @@ func (s *sim) crash(rng *rand.Rand, done <-chan struct{}) {
 		select {
 		case <-done:
 			return
-		case <-time.After(time.Duration(rng.IntN(500)) * time.Millisecond):
+		case <-time.After(time.Duration(rng.IntN(1200)) * time.Millisecond):
 		}
 		s.nodes.Lock()
 		i := rng.IntN(2)
