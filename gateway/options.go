@@ -79,7 +79,7 @@ type Timeouts struct {
 	Grace      time.Duration // a body may take this long, and 1 s more for each MinRate bytes of it. The same when writing. Default 10 s
 	MinRate    int64         // bytes per second. Default 16 KiB
 	Idle       time.Duration // a connection without a request. Default 120 s
-	Request    time.Duration // a publish or a change of metadata, once its body is there. Default 30 s
+	Request    time.Duration // a publish or a change of metadata, once its body is there. Default 15 s
 	Heartbeat  time.Duration // between comments on a silent event stream. Default 15 s
 	Retry      time.Duration // what an event stream tells its client to wait before it comes back. Default 2 s
 	CertCheck  time.Duration // how often the certificate files are looked at. Default 10 s
@@ -112,7 +112,7 @@ func (o Options) WithDefaults() Options {
 	def(&o.Timeouts.Grace, 10*time.Second)
 	def(&o.Timeouts.MinRate, 16<<10)
 	def(&o.Timeouts.Idle, 120*time.Second)
-	def(&o.Timeouts.Request, 30*time.Second)
+	def(&o.Timeouts.Request, 15*time.Second)
 	def(&o.Timeouts.Heartbeat, 15*time.Second)
 	def(&o.Timeouts.Retry, 2*time.Second)
 	def(&o.Timeouts.CertCheck, 10*time.Second)

@@ -3,6 +3,7 @@ package proof
 import (
 	"fmt"
 	"math"
+	"os"
 	"sync"
 	"time"
 
@@ -53,6 +54,19 @@ type Verdict struct {
 	Problems []string // facts that no order of operations explains, found without the search
 	Result   porcupine.CheckResult
 	Info     porcupine.LinearizationInfo
+}
+
+// draw writes the history as a web page that outlives the test, and says where.
+func (v Verdict) draw() string {
+	f, err := os.CreateTemp("", "forebay-history-*.html")
+	if err != nil {
+		return err.Error()
+	}
+	defer f.Close()
+	if err := porcupine.Visualize(Model(), v.Info, f); err != nil {
+		return err.Error()
+	}
+	return f.Name()
 }
 
 // Check decides whether the history is linearizable. final holds, by partition, every record in offset order, read after all clients had

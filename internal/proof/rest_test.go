@@ -22,7 +22,7 @@ type rest struct {
 
 func newRest(base, token string) *rest {
 	return &rest{base: base, token: token, http: &http.Client{
-		Timeout:   20 * time.Second,
+		Timeout:   25 * time.Second,
 		Transport: &http.Transport{MaxIdleConnsPerHost: 64, DialContext: (&net.Dialer{Timeout: 2 * time.Second}).DialContext},
 	}}
 }
