@@ -259,7 +259,7 @@ func FuzzDecodeCommands(f *testing.F) {
 		if _, err := s.Apply(LogEntry{Revision: 2, Value: b}); err != nil {
 			t.Fatal(err)
 		}
-		loaded, err := UnmarshalSnapshot(s.MarshalSnapshot())
+		loaded, err := decodeBody(s.SnapshotBody())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -305,9 +305,12 @@ func (s *State) accept(c *Commit, i int, seg uint32, r *BatchResult, a *Applied,
 			verdicts[i].answer.runs = runsOf(r.Offsets, e.Dropped)
 		}
 	}
+	if r.Offsets != nil {
+		r.Base = r.Offsets[0]
+	}
 	visible := int64(b.Records) - int64(len(e.Dropped))
 	if visible == 0 {
-		r.Base, r.Duplicate = r.Offsets[0], true
+		r.Duplicate = true
 		return
 	}
 	e.Last = e.Base + visible - 1
