@@ -11,9 +11,7 @@ import (
 	"crypto/x509"
 	"encoding/base64"
 	"encoding/pem"
-	"errors"
 	"maps"
-	"net/http"
 	"strings"
 	"sync"
 	"testing"
@@ -189,56 +187,6 @@ func TestAlgorithmConfusion(t *testing.T) {
 type sourceFunc func(kid string) ([]Key, error)
 
 func (f sourceFunc) Keys(_ context.Context, kid string) ([]Key, error) { return f(kid) }
-
-func TestKeyIDs(t *testing.T) {
-	ring := newKeyring()
-	clock := clockwork.NewFakeClockAt(start)
-	other, _, err := ed25519.GenerateKey(rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	named := mustKey(t, ring.ed.Public(), "", "k1")
-	foreign := mustKey(t, other, "", "k2")
-	unnamed := mustKey(t, ring.ed.Public(), "", "")
-	for name, c := range map[string]struct {
-		keys   StaticKeys
-		header map[string]any
-		ok     bool
-	}{
-		"by kid":                  {StaticKeys{foreign, named}, map[string]any{"kid": "k1"}, true},
-		"no kid, several keys":    {StaticKeys{foreign, named}, nil, true},
-		"unknown kid":             {StaticKeys{foreign, named}, map[string]any{"kid": "k3"}, false},
-		"kid of another key":      {StaticKeys{foreign, named}, map[string]any{"kid": "k2"}, false},
-		"key without a kid":       {StaticKeys{foreign, unnamed}, map[string]any{"kid": "k3"}, true},
-		"kid goes before unnamed": {StaticKeys{foreign, unnamed}, map[string]any{"kid": "k2"}, false},
-		"kid not a string":        {StaticKeys{named}, map[string]any{"kid": 5}, false},
-		"kid null":                {StaticKeys{named}, map[string]any{"kid": nil}, false},
-		"crit":                    {StaticKeys{named}, map[string]any{"kid": "k1", "crit": []string{"b64"}, "b64": false}, false},
-		"embedded key":            {StaticKeys{foreign}, map[string]any{"jwk": map[string]any{"kty": "OKP"}, "x5u": "https://evil.example"}, false},
-	} {
-		v := verifier(t, clock, c.keys)
-		token := sign(t, jwt.SigningMethodEdDSA, ring.ed, goodClaims(start), c.header)
-		if c.ok {
-			if _, err := v.Authenticate(t.Context(), token); err != nil {
-				t.Errorf("%s: %v", name, err)
-			}
-		} else {
-			refused(t, name, v, token)
-		}
-	}
-	// An error of the source that clients may see passes; another does not show.
-	gone := api.Errorf(api.CodeOverloaded, "keys are being fetched")
-	for _, c := range []struct {
-		err  error
-		code api.Code
-	}{{gone, api.CodeOverloaded}, {errors.New("dial 10.0.0.7"), api.CodeUnauthenticated}} {
-		v := verifier(t, clock, sourceFunc(func(string) ([]Key, error) { return nil, c.err }))
-		_, err := v.Authenticate(t.Context(), sign(t, jwt.SigningMethodEdDSA, ring.ed, goodClaims(start), nil))
-		if api.CodeOf(err) != c.code || strings.Contains(err.Error(), "10.0.0.7") {
-			t.Errorf("%v: %v", c.err, err)
-		}
-	}
-}
 
 // A1 and the other claims.
 func TestClaims(t *testing.T) {
@@ -432,111 +380,6 @@ func TestHugeTokens(t *testing.T) {
 	}
 }
 
-func TestFromHeader(t *testing.T) {
-	for _, c := range []struct {
-		in   []string
-		want string
-	}{
-		{[]string{"Bearer a.b.c"}, "a.b.c"},
-		{[]string{"bearer a.b.c"}, "a.b.c"},
-		{[]string{"BEARER   a.b.c "}, "a.b.c"},
-		{[]string{"Bearer " + strings.Repeat("a", api.MaxTokenBytes)}, strings.Repeat("a", api.MaxTokenBytes)},
-		{[]string{"Bearer " + strings.Repeat("a", api.MaxTokenBytes+1)}, ""},
-		{[]string{"Bearer " + strings.Repeat(".", 1_000_000)}, ""},
-		{nil, ""},
-		{[]string{""}, ""},
-		{[]string{"Bearer"}, ""},
-		{[]string{"Bearer "}, ""},
-		{[]string{"Bearer a b"}, ""},
-		{[]string{"Bearer a.b.c, Bearer d.e.f"}, ""},
-		{[]string{"Bearera.b.c"}, ""},
-		{[]string{"Basic YTpi"}, ""},
-		{[]string{"a.b.c"}, ""},
-		{[]string{"Bearer a.b.c", "Bearer a.b.c"}, ""},
-		{[]string{"Bearer a.b.c", ""}, ""},
-	} {
-		got, err := FromHeader(http.Header{"Authorization": c.in})
-		if got != c.want || (err == nil) != (c.want != "") || err != nil && api.CodeOf(err) != api.CodeUnauthenticated {
-			t.Errorf("%.40q: %.40q, %v", c.in, got, err)
-		}
-	}
-}
-
-func TestOptionsValidate(t *testing.T) {
-	ring := newKeyring()
-	keys := StaticKeys{mustKey(t, ring.ed.Public(), "", "")}
-	good := Issuer{Name: "i", Audiences: []string{"a"}, Keys: keys}
-	if _, err := NewVerifier(Options{Issuers: []Issuer{good}, Leeway: -1, CacheEntries: -1}); err != nil {
-		t.Errorf("%v", err)
-	}
-	for name, c := range map[string]struct {
-		opts   Options
-		fields []string
-	}{
-		"none":            {Options{}, []string{"issuers:"}},
-		"no audience":     {Options{Issuers: []Issuer{{Name: "i", Keys: keys}}}, []string{"issuers[0].audiences:"}},
-		"empty audience":  {Options{Issuers: []Issuer{{Name: "i", Audiences: []string{"a", ""}, Keys: keys}}}, []string{"issuers[0].audiences[1]:"}},
-		"twice":           {Options{Issuers: []Issuer{good, good}}, []string{"issuers[1].name:"}},
-		"no keys":         {Options{Issuers: []Issuer{{Name: "i", Audiences: []string{"a"}, Keys: StaticKeys{}}}}, []string{"issuers[0].keys:"}},
-		"zero key":        {Options{Issuers: []Issuer{{Name: "i", Audiences: []string{"a"}, Keys: StaticKeys{{}}}}}, []string{"issuers[0].keys[0]:"}},
-		"HMAC":            {Options{Issuers: []Issuer{DevIssuer([]byte("k"))}}, []string{"issuers[0].keys[0]:"}},
-		"HMAC, no secret": {Options{Development: true, Issuers: []Issuer{DevIssuer(nil)}}, []string{"issuers[0].keys[0]:"}},
-		"all":             {Options{Leeway: time.Hour, Issuers: []Issuer{{}}}, []string{"leeway:", "issuers[0].name:", "issuers[0].audiences:", "issuers[0].keys:"}},
-	} {
-		_, err := NewVerifier(c.opts)
-		if err == nil {
-			t.Errorf("%s: accepted", name)
-			continue
-		}
-		for _, f := range c.fields {
-			if !strings.Contains(err.Error(), f) {
-				t.Errorf("%s: %q is not in: %v", name, f, err)
-			}
-		}
-	}
-}
-
-func TestParsePublicKey(t *testing.T) {
-	ring := newKeyring()
-	p224, err := ecdsa.GenerateKey(elliptic.P224(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	private, err := x509.MarshalPKCS8PrivateKey(ring.ed)
-	if err != nil {
-		t.Fatal(err)
-	}
-	block := func(kind string, der []byte) []byte { return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}) }
-	for name, c := range map[string]struct {
-		pem  []byte
-		alg  string
-		want string
-	}{
-		"RSA":         {publicPEM(t, ring.rsa.Public()), "", "RS256"},
-		"RSA PS":      {publicPEM(t, ring.rsa.Public()), "PS384", "PS384"},
-		"RSA PKCS1":   {block("RSA PUBLIC KEY", x509.MarshalPKCS1PublicKey(&ring.rsa.PublicKey)), "", "RS256"},
-		"P-256":       {publicPEM(t, ring.ec["ES256"].Public()), "", "ES256"},
-		"P-384":       {publicPEM(t, ring.ec["ES384"].Public()), "", "ES384"},
-		"P-521":       {publicPEM(t, ring.ec["ES512"].Public()), "", "ES512"},
-		"Ed25519":     {publicPEM(t, ring.ed.Public()), "", "EdDSA"},
-		"weak RSA":    {publicPEM(t, ring.weak.Public()), "", ""},
-		"RSA HMAC":    {publicPEM(t, ring.rsa.Public()), "HS256", ""},
-		"RSA none":    {publicPEM(t, ring.rsa.Public()), "none", ""},
-		"RSA ES":      {publicPEM(t, ring.rsa.Public()), "ES256", ""},
-		"EC of other": {publicPEM(t, ring.ec["ES256"].Public()), "ES384", ""},
-		"P-224":       {publicPEM(t, p224.Public()), "", ""},
-		"private":     {block("PRIVATE KEY", private), "", ""},
-		"broken":      {block("PUBLIC KEY", []byte("x")), "", ""},
-		"text":        {[]byte("not a key"), "", ""},
-		"empty":       {nil, "", ""},
-	} {
-		k, err := ParsePublicKey(c.pem, c.alg, "kid")
-		if k.Algorithm != c.want || (err == nil) != (c.want != "") || err == nil && k.ID != "kid" {
-			t.Errorf("%s: %+v, %v", name, k, err)
-		}
-	}
-}
-
 func TestConcurrentUse(t *testing.T) {
 	key := []byte("secret")
 	clock := clockwork.NewFakeClockAt(start)
@@ -561,53 +404,4 @@ func TestConcurrentUse(t *testing.T) {
 		})
 	}
 	wg.Wait()
-}
-
-func FuzzAuthenticate(f *testing.F) {
-	key := []byte("secret")
-	v, err := NewVerifier(Options{Clock: clockwork.NewFakeClockAt(start), Development: true, Issuers: []Issuer{DevIssuer(key)}})
-	if err != nil {
-		f.Fatal(err)
-	}
-	token, err := SignDev(key, Claims{Tenant: "t", Subject: "s", Scope: "read", Expires: start.Add(time.Hour)})
-	if err != nil {
-		f.Fatal(err)
-	}
-	f.Add(token)
-	for i := 0; i < len(token); i += 7 {
-		f.Add(token[:i] + token[min(i+1, len(token)):])
-		f.Add(token[:i])
-	}
-	f.Add("..")
-	f.Add("e30.e30.")
-	f.Fuzz(func(t *testing.T, s string) {
-		p, err := v.Authenticate(t.Context(), s)
-		if err != nil && api.CodeOf(err) != api.CodeUnauthenticated {
-			t.Fatal(err)
-		}
-		// Only the signed text itself passes: there is no second spelling of a token.
-		if err == nil && (s != token || p.Tenant != "t") {
-			t.Fatalf("%q was accepted as %+v", s, p)
-		}
-	})
-}
-
-func BenchmarkAuthenticate(b *testing.B) {
-	ring := newKeyring()
-	for name, entries := range map[string]int{"remembered": 0, "verified": -1} {
-		b.Run(name, func(b *testing.B) {
-			v, err := NewVerifier(Options{CacheEntries: entries, Clock: clockwork.NewFakeClockAt(start), Issuers: []Issuer{
-				{Name: "https://id.example", Audiences: []string{"forebay"}, Keys: StaticKeys{mustKey(b, ring.rsa.Public(), "", "")}}}})
-			if err != nil {
-				b.Fatal(err)
-			}
-			token := sign(b, jwt.SigningMethodRS256, ring.rsa, goodClaims(start), nil)
-			b.ReportAllocs()
-			for b.Loop() {
-				if _, err := v.Authenticate(b.Context(), token); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-	}
 }
