@@ -19,15 +19,18 @@ func idleState(tb testing.TB, topics, tenants, perSegment int) *State {
 		return a.Results
 	}
 	c := &Commit{AppendTime: stEpoch}
-	for i := range topics {
-		r := apply(&CreateTopic{Tenant: fmt.Sprint("tenant-", i%tenants), Name: fmt.Sprintf("device-%08d", i), Config: stConfig(1), Now: stEpoch})
-		c.Batches = append(c.Batches, BatchDelta{TopicID: r[0].Topic.ID, Records: 1, Group: -1})
-		c.Batches[len(c.Batches)-1].Ref.Len = 1000
-		if len(c.Batches) == perSegment || i == topics-1 {
-			c.Segment = SegmentRef{ID: stULID(stEpoch+int64(i), 1), Size: 8 << 20}
-			apply(c)
-			c.Batches = c.Batches[:0]
+	for i := 0; i < topics; i += perSegment {
+		var create []Command
+		for k := i; k < min(i+perSegment, topics); k++ {
+			create = append(create, &CreateTopic{Tenant: fmt.Sprint("tenant-", k%tenants), Name: fmt.Sprintf("device-%08d", k), Config: stConfig(1), Now: stEpoch})
 		}
+		c.Batches = c.Batches[:0]
+		for _, r := range apply(create...) {
+			c.Batches = append(c.Batches, BatchDelta{TopicID: r.Topic.ID, Records: 1, Group: -1})
+			c.Batches[len(c.Batches)-1].Ref.Len = 1000
+		}
+		c.Segment = SegmentRef{ID: stULID(stEpoch+int64(i), 1), Size: 8 << 20}
+		apply(c)
 	}
 	return s
 }
