@@ -75,7 +75,8 @@ func (rq *request) contractError(err error) error {
 			return api.Errorf(api.CodeMethodNotAllowed, "the path does not take %s; the Allow header lists what it takes", boundedMethod(rq.Request().Method))
 		}
 	case api.CodeOf(err) != "":
-	case errors.Is(err, context.DeadlineExceeded):
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled) && rq.ctx.Err() == nil:
+		// The time of the request is over (see within) and the client still waits.
 		return &api.Error{Code: api.CodeMetadataUnavailable, Detail: "the answer was not there in time; try again", Cause: err}
 	}
 	return err
