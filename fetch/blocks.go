@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/maypok86/otter/v2"
 	"github.com/oklog/ulid/v2"
 
 	"github.com/forebaymq/forebay/metadata"
@@ -14,31 +13,21 @@ import (
 	"github.com/forebaymq/forebay/segment"
 )
 
-const (
-	// entryOverhead is what a cached block weighs beyond its bytes.
-	entryOverhead = 160
-	// maxGetBytes: a longer run of missing blocks is read by several GETs in parallel.
-	maxGetBytes = 8 << 20
-	// wholeObject is the block index of an own flush, which is cached as one piece: blocks cut from one allocation without a copy would
-	// each keep all of it in memory, while a piece weighs what it holds.
-	wholeObject = -1
+// maxGetBytes: a longer run of missing blocks is read by several GETs in parallel.
+const maxGetBytes = 4 << 20
+
+var (
+	errClosed = errors.New("fetcher is closed")
+	// errAbandoned is what a flight that nobody waits for ends with. No read sees it.
+	errAbandoned = errors.New("nobody waits for this block any more")
 )
 
-var errClosed = errors.New("fetcher is closed")
-
-// blockKey names one block. A segment's ULID names its content for ever, whatever class its key is under.
-type blockKey struct {
-	id    ulid.ULID
-	index int64
-}
-
-// flight is one block on its way from the store. The fields are set before done is closed.
+// flight is one block on its way from the store. ext and err are set before done is closed.
 type flight struct {
-	done  chan struct{}
-	data  []byte // the block
-	run   []byte // all bytes of the GET that brought the block
-	start int64  // position of run in the object
-	err   error
+	done   chan struct{}
+	ext    *extent // holds the block
+	err    error
+	wanted int // reads that started or joined it and have not ended; guarded by blocks.mu
 }
 
 // blocks is the block cache and the only caller of the store. Recent data is kept by recency and old data by frequency, so that a
@@ -46,8 +35,8 @@ type flight struct {
 type blocks struct {
 	o       Options
 	m       *metrics
-	recent  *lru[blockKey, []byte]
-	old     *otter.Cache[blockKey, []byte]
+	recent  *lru[blockKey, *extent]
+	old     *oldCache
 	slots   chan struct{} // held by GETs of recent data
 	oldSlot chan struct{} // held by GETs of old data
 
@@ -63,18 +52,13 @@ type blocks struct {
 }
 
 func newBlocks(o Options) (*blocks, error) {
-	old, err := otter.New(&otter.Options[blockKey, []byte]{
-		MaximumWeight: uint64(o.CacheBytes / 4),
-		Weigher:       func(_ blockKey, b []byte) uint32 { return uint32(len(b) + entryOverhead) },
-		// Maintenance on the calling goroutine: no goroutine outlives Close. No handler is set that could meet the cache's locks.
-		Executor: func(task func()) { task() },
-	})
+	old, err := newOldCache(o.CacheBytes / 4)
 	if err != nil {
-		return nil, fmt.Errorf("make block cache: %w", err)
+		return nil, err
 	}
 	b := &blocks{
 		o:       o,
-		recent:  newLRU[blockKey](o.CacheBytes/2, func(b []byte) int64 { return int64(len(b)) + entryOverhead }),
+		recent:  newLRU[blockKey](o.CacheBytes/2, (*extent).weight),
 		old:     old,
 		slots:   make(chan struct{}, o.Reads),
 		oldSlot: make(chan struct{}, o.OldReads),
@@ -93,35 +77,31 @@ func (c *blocks) close() {
 	c.wg.Wait()
 }
 
-func (c *blocks) bytes() int64 { return c.recent.size() + int64(c.old.WeightedSize()) }
+func (c *blocks) bytes() int64 { return c.recent.size() + c.old.size() }
 
 // put caches a whole object.
 func (c *blocks) put(id ulid.ULID, body []byte) {
-	if cap(body)-len(body) > len(body)/4 { // a small object in a large buffer would keep the buffer in memory
-		body = append(make([]byte, 0, len(body)), body...)
+	if len(body) > 0 {
+		x := newExtent(id, 0, c.o.BlockBytes, body)
+		c.recent.put(x, x.keys...)
 	}
-	c.recent.put(blockKey{id, wholeObject}, body)
 }
 
-// whole gives a cached whole object.
-func (c *blocks) whole(id ulid.ULID) ([]byte, bool) { return c.recent.get(blockKey{id, wholeObject}) }
-
-// peek gives a cached block.
-func (c *blocks) peek(k blockKey) ([]byte, bool) {
-	if b, ok := c.recent.get(k); ok {
-		return b, true
+// peek finds a cached block.
+func (c *blocks) peek(k blockKey) (*extent, bool) {
+	if x, ok := c.recent.get(k); ok {
+		return x, true
 	}
-	return c.old.GetIfPresent(k)
+	return c.old.get(k)
 }
 
-// drop forgets the blocks of a batch and its object, so that they are read from the store again.
+// drop forgets the blocks of a batch, so that they are read from the store again.
 func (c *blocks) drop(e *metadata.IndexEntry) {
-	c.recent.take(blockKey{e.Segment.ID, wholeObject})
 	first, last := c.span(e)
 	for i := first; i <= last; i++ {
 		k := blockKey{e.Segment.ID, i}
 		c.recent.take(k)
-		c.old.Invalidate(k)
+		c.old.drop(k)
 	}
 }
 
@@ -130,10 +110,10 @@ func (c *blocks) span(e *metadata.IndexEntry) (first, last int64) {
 	return int64(e.Ref.Pos) / c.o.BlockBytes, (int64(e.Ref.Pos) + int64(e.Ref.Len) - 1) / c.o.BlockBytes
 }
 
-// piece is one block of a batch: its bytes, or the flight that brings them.
+// piece is one block of a batch: what holds it, or the flight that brings it.
 type piece struct {
-	data []byte
-	fl   *flight
+	ext *extent
+	fl  *flight
 }
 
 // load is a batch that is being read.
@@ -141,7 +121,6 @@ type load struct {
 	entry  metadata.IndexEntry
 	batch  *segment.DecodedBatch // decompressed already, else nil
 	old    bool                  // misses go through the pool of old data
-	bytes  []byte                // the stored batch, where a whole object is cached; else pieces
 	first  int64                 // block index of pieces[0]
 	pieces []piece
 }
@@ -150,7 +129,7 @@ type load struct {
 // append time is before cutoff (Unix ms). A batch that decoded knows needs no blocks.
 func (c *blocks) lookup(entries []metadata.IndexEntry, cutoff int64, decoded *lru[batchKey, *segment.DecodedBatch]) (loads []load, missing int64) {
 	loads = make([]load, len(entries))
-	counted := blockKey{index: wholeObject}
+	counted := blockKey{index: -1}
 	for i := range entries {
 		l := &loads[i]
 		l.entry = entries[i]
@@ -163,18 +142,13 @@ func (c *blocks) lookup(entries []metadata.IndexEntry, cutoff int64, decoded *lr
 		if size := uint64(max(0, e.Segment.Size)); e.Ref.Len == 0 || e.Ref.Pos > size || uint64(e.Ref.Len) > size-e.Ref.Pos {
 			continue // no batch can be there: wait reports it
 		}
-		if body, ok := c.whole(e.Segment.ID); ok && e.Ref.Pos+uint64(e.Ref.Len) <= uint64(len(body)) {
-			l.bytes = body[e.Ref.Pos : e.Ref.Pos+uint64(e.Ref.Len)]
-			continue
-		}
 		first, last := c.span(e)
 		l.first = first
 		l.pieces = make([]piece, last-first+1)
 		for j := range l.pieces {
 			k := blockKey{e.Segment.ID, first + int64(j)}
-			data, ok := c.peek(k)
-			if ok {
-				l.pieces[j].data = data
+			if x, ok := c.peek(k); ok {
+				l.pieces[j].ext = x
 			} else if l.old && k != counted { // neighbours share a block
 				missing += c.length(&e.Segment, k.index)
 				counted = k
@@ -205,28 +179,26 @@ func (c *blocks) start(loads []load) (started int) {
 	c.mu.Lock()
 	for i := range loads {
 		l := &loads[i]
-		if l.bytes != nil {
-			hits++
-		}
 		for j := range l.pieces {
 			p := &l.pieces[j]
-			if p.data != nil {
+			if p.ext != nil {
 				hits++
 				continue
 			}
 			k := blockKey{l.entry.Segment.ID, l.first + int64(j)}
 			if fl, ok := c.mu.flights[k]; ok {
 				p.fl = fl
+				fl.wanted++
 				shared++
 				continue
 			}
 			// A flight leaves its block in the cache before it leaves the table: what is in neither has to be read.
-			if data, ok := c.peek(k); ok {
-				p.data = data
+			if x, ok := c.peek(k); ok {
+				p.ext = x
 				hits++
 				continue
 			}
-			p.fl = &flight{done: make(chan struct{})}
+			p.fl = &flight{done: make(chan struct{}), wanted: 1}
 			if c.mu.closed {
 				p.fl.err = errClosed
 				close(p.fl.done)
@@ -256,30 +228,53 @@ func (c *blocks) start(loads []load) (started int) {
 	return started
 }
 
-// fetch reads one run and lands its flights.
-func (c *blocks) fetch(r run) {
-	at := r.first * c.o.BlockBytes
-	data, err := c.get(r, at)
-	for i, fl := range r.flights {
-		k := blockKey{r.seg.ID, r.first + int64(i)}
-		fl.run, fl.start, fl.err = data, at, err
-		if err == nil {
-			lo := int64(i) * c.o.BlockBytes
-			fl.data = data[lo:min(lo+c.o.BlockBytes, int64(len(data)))]
-			cached := fl.data
-			if cap(data)-len(cached) > len(cached)/4 { // a block would keep the whole run in memory
-				cached = append(make([]byte, 0, len(cached)), cached...)
-			}
-			if r.old {
-				c.old.Set(k, cached)
-			} else {
-				c.recent.put(k, cached)
+// release says that a read does not wait for these loads any more. A run that nobody wants and that still waits for the pool is given up:
+// readers that come and go must not leave a queue behind. A GET that runs goes on, for the cache.
+func (c *blocks) release(loads []load) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i := range loads {
+		for j := range loads[i].pieces {
+			if fl := loads[i].pieces[j].fl; fl != nil {
+				fl.wanted--
 			}
 		}
 	}
+}
+
+// giveUp takes the flights of a run off the table if nobody wants them.
+func (c *blocks) giveUp(r run) bool {
 	c.mu.Lock()
-	for i := range r.flights {
+	defer c.mu.Unlock()
+	for _, fl := range r.flights {
+		if fl.wanted > 0 {
+			return false
+		}
+	}
+	for i := range r.flights { // whoever comes now starts anew
 		delete(c.mu.flights, blockKey{r.seg.ID, r.first + int64(i)})
+	}
+	return true
+}
+
+// fetch reads one run and lands its flights.
+func (c *blocks) fetch(r run) {
+	data, err := c.get(r)
+	var x *extent
+	if err == nil {
+		x = newExtent(r.seg.ID, r.first, c.o.BlockBytes, data)
+		if r.old {
+			c.old.put(x)
+		} else {
+			c.recent.put(x, x.keys...)
+		}
+	}
+	c.mu.Lock()
+	for i, fl := range r.flights {
+		fl.ext, fl.err = x, err
+		if k := (blockKey{r.seg.ID, r.first + int64(i)}); c.mu.flights[k] == fl {
+			delete(c.mu.flights, k)
+		}
 	}
 	c.mu.Unlock()
 	for _, fl := range r.flights {
@@ -288,7 +283,8 @@ func (c *blocks) fetch(r run) {
 }
 
 // get waits for a slot of the pool and reads the run's bytes, all of them.
-func (c *blocks) get(r run, at int64) ([]byte, error) {
+func (c *blocks) get(r run) ([]byte, error) {
+	at := r.first * c.o.BlockBytes
 	age, slots := ageRecent, c.slots
 	if r.old {
 		age, slots = ageOld, c.oldSlot
@@ -304,6 +300,10 @@ func (c *blocks) get(r run, at int64) ([]byte, error) {
 		return nil, errClosed
 	}
 	defer func() { <-slots }()
+	if c.giveUp(r) {
+		c.m.abandoned.Inc()
+		return nil, errAbandoned
+	}
 	// Not clockwork.WithTimeout: Err of its fake contexts blocks until they end.
 	ctx, cancel := context.WithCancelCause(c.ctx)
 	defer cancel(nil)
@@ -331,46 +331,44 @@ func (c *blocks) get(r run, at int64) ([]byte, error) {
 	return nil, err
 }
 
-// wait gives the stored bytes of a batch. It shares memory with the cache where the batch lies in one block or came by one GET.
+// wait gives the stored bytes of a batch. They share memory with the cache where the batch lies in one extent.
 func (c *blocks) wait(ctx context.Context, l *load) ([]byte, error) {
-	if l.bytes != nil {
-		return l.bytes, nil
-	}
 	if len(l.pieces) == 0 {
 		return nil, &segment.CorruptError{Offset: int64(l.entry.Ref.Pos), Structure: "object", Reason: "the index has a batch of no bytes or beyond the object's end"}
 	}
 	for i := range l.pieces {
-		fl := l.pieces[i].fl
-		if fl == nil {
+		p := &l.pieces[i]
+		if p.ext != nil {
 			continue
 		}
 		select {
-		case <-fl.done:
+		case <-p.fl.done:
 		default:
 			select {
-			case <-fl.done:
+			case <-p.fl.done:
 			case <-ctx.Done():
 				return nil, ctx.Err()
 			}
 		}
-		if fl.err != nil {
-			return nil, fl.err
+		if p.fl.err != nil {
+			return nil, p.fl.err
 		}
-		l.pieces[i].data = fl.data
+		p.ext = p.fl.ext
 	}
-	from, size := int64(l.entry.Ref.Pos), int64(l.entry.Ref.Len)
-	if fl := l.pieces[0].fl; fl != nil && from+size <= fl.start+int64(len(fl.run)) {
-		return fl.run[from-fl.start : from-fl.start+size], nil
+	from := int64(l.entry.Ref.Pos)
+	to := from + int64(l.entry.Ref.Len)
+	if x := l.pieces[0].ext; to <= x.end() {
+		return x.data[from-x.at : to-x.at : to-x.at], nil
 	}
-	skip := from - l.first*c.o.BlockBytes
-	if data := l.pieces[0].data; skip+size <= int64(len(data)) {
-		return data[skip : skip+size], nil
-	}
-	out := make([]byte, 0, size)
+	out := make([]byte, 0, to-from)
 	for i := range l.pieces {
-		data := l.pieces[i].data
-		out = append(out, data[skip:min(int64(len(data)), skip+size-int64(len(out)))]...)
-		skip = 0
+		x := l.pieces[i].ext
+		if next := from + int64(len(out)); x.at <= next && next < x.end() && next < to { // else the extent of an earlier piece had this one too
+			out = append(out, x.data[next-x.at:min(x.end(), to)-x.at]...)
+		}
+	}
+	if int64(len(out)) != to-from {
+		return nil, &segment.CorruptError{Offset: from, Structure: "object", Reason: "a cached copy of the object is shorter than what was written"}
 	}
 	return out, nil
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/jonboulle/clockwork"
+	"github.com/oklog/ulid/v2"
 
 	"github.com/forebaymq/forebay/api"
 	"github.com/forebaymq/forebay/segment"
@@ -45,14 +46,14 @@ func TestPutDoesNotPinALargeBuffer(t *testing.T) {
 	e := w.commit(values("a"))[0]
 	f := w.fetcher(Options{})
 	f.Put(w.lastKey, append(make([]byte, 0, 1<<20), w.last...))
-	body, ok := f.blocks.whole(e.Segment.ID)
-	if !ok || cap(body) > 2*len(body) {
-		t.Errorf("cached %v with %d bytes of memory for %d", ok, cap(body), len(body))
+	x, ok := f.blocks.peek(blockKey{e.Segment.ID, 0})
+	if !ok || cap(x.data) > 2*len(x.data) {
+		t.Errorf("cached %v with %d bytes of memory for %d", ok, cap(x.data), len(x.data))
 	}
 }
 
-// A cached block keeps no more memory than it weighs, though one GET brought several.
-func TestBlocksDoNotPinTheirRun(t *testing.T) {
+// What one GET brought is weighed and evicted as one piece: no block of it keeps memory that nobody counts.
+func TestBlocksOfOneGet(t *testing.T) {
 	w := newWorld(t)
 	e := w.commit(bigRecords(100, 1000))[0]
 	f := w.fetcher(Options{BlockBytes: 10_000})
@@ -61,11 +62,14 @@ func TestBlocksDoNotPinTheirRun(t *testing.T) {
 		t.Fatalf("%d GETs for adjacent blocks: %v", n, w.store.log.ranges)
 	}
 	first, last := f.blocks.span(&e)
+	whole, _ := f.blocks.peek(blockKey{e.Segment.ID, first})
 	for i := first; i <= last; i++ {
-		b, ok := f.blocks.peek(blockKey{e.Segment.ID, i})
-		if !ok || cap(b) > len(b)+len(b)/4 {
-			t.Errorf("block %d: cached %v, %d bytes in %d", i, ok, len(b), cap(b))
+		if x, ok := f.blocks.peek(blockKey{e.Segment.ID, i}); !ok || x != whole {
+			t.Errorf("block %d: cached %v, in another piece %v", i, ok, x != whole)
 		}
+	}
+	if n := f.blocks.bytes(); n != whole.weight() || n < int64(e.Ref.Len) {
+		t.Errorf("the cache weighs %d, the piece %d", n, whole.weight())
 	}
 	r := request(0)
 	r.Offset = 40
@@ -131,6 +135,48 @@ func TestConcurrentMissesShareOneGet(t *testing.T) {
 	wg.Wait()
 	if n := w.store.gets.Load(); n != 1 {
 		t.Errorf("%d GETs", n)
+	}
+}
+
+// Readers that give up while their GETs wait for the pool leave no GETs behind, and those that stay are served.
+func TestGetsOfGoneReadersAreGivenUp(t *testing.T) {
+	w := newWorld(t)
+	for i := range 5 {
+		w.commit(values(fmt.Sprint(i)))
+	}
+	w.store.gate, w.store.entered = make(chan struct{}), make(chan struct{}, 100)
+	f := w.fetcher(Options{Reads: 1})
+	one := func(i int) ReadRequest {
+		r := request(int64(i))
+		r.MaxRecords = 1
+		return r
+	}
+	var wg sync.WaitGroup
+	stay := func(i int) {
+		wg.Go(func() {
+			if res, err := f.Read(context.Background(), one(i)); err != nil || string(res.Records[0].Value) != fmt.Sprint(i) {
+				t.Errorf("read %d: %v", i, err)
+			}
+		})
+	}
+	stay(0)
+	<-w.store.entered // the pool is full
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	for i := 1; i < 5; i++ {
+		if _, err := f.Read(ctx, one(i)); !errors.Is(err, context.Canceled) {
+			t.Fatalf("a reader that is gone: %v", err)
+		}
+	}
+	stay(4) // joins a GET that nobody else wants, or starts it anew
+	close(w.store.gate)
+	wg.Wait()
+	f.blocks.wg.Wait()
+	if n := w.store.gets.Load(); n != 2 {
+		t.Errorf("%d GETs, want 2", n)
+	}
+	if n := count(f.m.abandoned); n < 3 {
+		t.Errorf("%v GETs were given up", n)
 	}
 }
 
@@ -385,5 +431,46 @@ func TestOptions(t *testing.T) {
 	}
 	if _, err := New(bad); err == nil {
 		t.Error("New takes faulty options")
+	}
+}
+
+// A cached copy that is shorter than the object, from a faulty upload, is noticed and read again.
+func TestShortCachedCopy(t *testing.T) {
+	w := newWorld(t)
+	w.commit(bigRecords(20, 100))
+	for _, block := range []int64{64, 1000, 1 << 20} {
+		for _, cut := range []int{1, 100, 700, 1500, len(w.last) - 10} {
+			f := w.fetcher(Options{BlockBytes: block})
+			f.Put(w.lastKey, w.last[:len(w.last)-cut])
+			if res := w.read(f, request(0)); len(res.Records) != 20 {
+				t.Errorf("block %d, cut %d: %d records", block, cut, len(res.Records))
+			}
+		}
+	}
+}
+
+func TestOldCacheForgetsWhatItEvicts(t *testing.T) {
+	o, err := newOldCache(50_000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 100 {
+		o.put(newExtent(ulid.ULID{byte(i)}, int64(i), 1000, make([]byte, 2500)))
+		if o.size() > 50_000 {
+			t.Fatalf("%d bytes", o.size())
+		}
+	}
+	o.cache.CleanUp()
+	kept := o.cache.EstimatedSize()
+	if n := len(o.mu.index); n != 3*kept || kept == 0 || kept == 100 {
+		t.Errorf("%d blocks are indexed for %d pieces of 3", n, kept)
+	}
+	x := newExtent(ulid.ULID{200}, 0, 1000, make([]byte, 2500))
+	o.put(x)
+	o.drop(x.keys[1])
+	for _, k := range x.keys {
+		if _, ok := o.get(k); ok {
+			t.Errorf("block %d is still there", k.index)
+		}
 	}
 }

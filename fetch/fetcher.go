@@ -56,7 +56,7 @@ func New(o Options) (*Fetcher, error) {
 	f := &Fetcher{
 		o:       o,
 		blocks:  b,
-		batches: newLRU[batchKey](o.CacheBytes/4, func(b *segment.DecodedBatch) int64 { return int64(b.Size()) + entryOverhead }),
+		batches: newLRU[batchKey](o.CacheBytes/4, func(b *segment.DecodedBatch) int64 { return int64(b.Size()) + extentOverhead }),
 		limits:  newOldLimits(o.OldBytesPerSecond, maxGetBytes, o.Clock),
 		scans:   newLRU[scanKey](maxScans, one),
 		reports: newLRU[batchKey](maxReports, one),

@@ -7,6 +7,8 @@ import (
 
 // lru keeps what was used most recently, up to a weight. It holds what a tailing reader needs. A cache that admits by frequency would
 // refuse new blocks, which nobody has read yet, in favour of old ones that were read often, and new blocks are what is read next.
+//
+// A value may have several keys. It is weighed once, and goes as a whole.
 type lru[K comparable, V any] struct {
 	max    int64
 	weight func(V) int64
@@ -20,7 +22,7 @@ type lru[K comparable, V any] struct {
 }
 
 type lruEntry[K comparable, V any] struct {
-	key   K
+	keys  []K
 	value V
 }
 
@@ -42,19 +44,24 @@ func (c *lru[K, V]) get(k K) (v V, ok bool) {
 	return e.Value.(*lruEntry[K, V]).value, true
 }
 
-// put stores v, unless it is heavier than the whole cache.
-func (c *lru[K, V]) put(k K, v V) {
+// put stores v under keys, in place of what had one of them, unless it is heavier than the whole cache.
+func (c *lru[K, V]) put(v V, keys ...K) {
 	w := c.weight(v)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.removeLocked(k)
+	for _, k := range keys {
+		c.removeLocked(c.mu.entries[k])
+	}
 	if w > c.max {
 		return
 	}
-	c.mu.entries[k] = c.mu.order.PushFront(&lruEntry[K, V]{k, v})
+	e := c.mu.order.PushFront(&lruEntry[K, V]{keys, v})
+	for _, k := range keys {
+		c.mu.entries[k] = e
+	}
 	c.mu.bytes += w
 	for c.mu.bytes > c.max {
-		c.removeLocked(c.mu.order.Back().Value.(*lruEntry[K, V]).key)
+		c.removeLocked(c.mu.order.Back())
 	}
 }
 
@@ -67,18 +74,20 @@ func (c *lru[K, V]) take(k K) (v V, ok bool) {
 		return v, false
 	}
 	v = e.Value.(*lruEntry[K, V]).value
-	c.removeLocked(k)
+	c.removeLocked(e)
 	return v, true
 }
 
-func (c *lru[K, V]) removeLocked(k K) {
-	e, ok := c.mu.entries[k]
-	if !ok {
+func (c *lru[K, V]) removeLocked(e *list.Element) {
+	if e == nil {
 		return
 	}
-	c.mu.bytes -= c.weight(e.Value.(*lruEntry[K, V]).value)
+	entry := e.Value.(*lruEntry[K, V])
+	c.mu.bytes -= c.weight(entry.value)
 	c.mu.order.Remove(e)
-	delete(c.mu.entries, k)
+	for _, k := range entry.keys {
+		delete(c.mu.entries, k)
+	}
 }
 
 func (c *lru[K, V]) size() int64 {

@@ -22,6 +22,7 @@ type metrics struct {
 	getSeconds *prometheus.HistogramVec
 	throttled  prometheus.Counter
 	ahead      prometheus.Counter
+	abandoned  prometheus.Counter
 	decoded    *prometheus.CounterVec // by result
 	records    prometheus.Counter
 	bytes      prometheus.Counter
@@ -45,6 +46,7 @@ func newMetrics(r prometheus.Registerer, cacheBytes func() float64) (*metrics, e
 			Help: "Duration of range GETs, by age of the data.", Buckets: prometheus.ExponentialBuckets(0.0005, 2, 15)}, []string{"age"}),
 		throttled:  counter("throttled_total", "Reads of old data that had to wait for the tenant's rate."),
 		ahead:      counter("read_ahead_blocks_total", "Blocks asked for ahead of a sequential scan."),
+		abandoned:  counter("abandoned_gets_total", "GETs given up before they began because every reader had gone."),
 		decoded:    vec("batches_total", "Batches read, by where they came from: cache (decompressed already) or decode.", "result"),
 		records:    counter("records_total", "Records returned."),
 		bytes:      counter("bytes_total", "Bytes of keys, values, headers and IDs returned."),
@@ -53,7 +55,7 @@ func newMetrics(r prometheus.Registerer, cacheBytes func() float64) (*metrics, e
 	}
 	size := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: "forebay", Subsystem: "fetch", Name: "cache_bytes",
 		Help: "Bytes held by the block and batch caches."}, cacheBytes)
-	for _, c := range []prometheus.Collector{m.lookups, m.gets, m.getErrors, m.getBytes, m.getSeconds, m.throttled, m.ahead, m.decoded, m.records,
+	for _, c := range []prometheus.Collector{m.lookups, m.gets, m.getErrors, m.getBytes, m.getSeconds, m.throttled, m.ahead, m.abandoned, m.decoded, m.records,
 		m.bytes, m.unreadable, m.refetched, size} {
 		if err := r.Register(c); err != nil {
 			return nil, err

@@ -34,7 +34,7 @@ func (o *oldLimits) limiter(tenant string) *rate.Limiter {
 	}
 	// Two first readers of one tenant may each make a limiter; the later one stays, and the other's tokens are forgotten once.
 	l := rate.NewLimiter(rate.Limit(o.perSecond), o.burst)
-	o.tenants.put(tenant, l)
+	o.tenants.put(l, tenant)
 	return l
 }
 

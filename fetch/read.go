@@ -103,7 +103,7 @@ func (f *Fetcher) read(ctx context.Context, rd *reading, entries []metadata.Inde
 			}
 			f.finish(rd, info)
 			if rd.next < info.Head {
-				f.scans.put(scanKey{rd.topic, rd.partition, rd.next}, struct{}{})
+				f.scans.put(struct{}{}, scanKey{rd.topic, rd.partition, rd.next})
 				if sequential {
 					f.readAhead(rd, rest)
 				}
@@ -154,22 +154,20 @@ var errRelocate = errors.New("object is missing, ask the index again")
 // readEntries reads batches until a limit is reached or the entries end. rest are the entries that it has not finished. It returns
 // errRelocate for the first missing object of a read.
 func (f *Fetcher) readEntries(ctx context.Context, rd *reading, entries []metadata.IndexEntry) (rest []metadata.IndexEntry, err error) {
-	for len(entries) > 0 && !rd.full {
-		loads, err := f.begin(ctx, rd, entries)
-		if err != nil {
-			return entries, err
+	for len(entries) > 0 && !rd.full && err == nil {
+		var loads []load
+		if loads, err = f.begin(ctx, rd, entries); err != nil {
+			break
 		}
 		for i := range loads {
-			if err := f.readBatch(ctx, rd, &loads[i]); err != nil {
-				return entries, err
-			}
-			if rd.full {
-				return entries, nil
+			if err = f.readBatch(ctx, rd, &loads[i]); err != nil || rd.full {
+				break
 			}
 			entries = entries[1:]
 		}
+		f.blocks.release(loads)
 	}
-	return entries, nil
+	return entries, err
 }
 
 // begin starts to load the batches that the rest of the read probably needs: one at least.
@@ -239,6 +237,7 @@ func (f *Fetcher) decoded(ctx context.Context, rd *reading, l *load) (*segment.D
 		f.blocks.drop(e)
 		again, _ := f.lookup([]metadata.IndexEntry{*e})
 		f.blocks.start(again)
+		defer f.blocks.release(again)
 		b, err = f.decode(ctx, rd, &again[0])
 	}
 	switch {
@@ -292,7 +291,7 @@ func (f *Fetcher) decode(ctx context.Context, rd *reading, l *load) (*segment.De
 // keep caches a decompressed batch. One that is stored raw shares the memory of its block, which is cached as it is.
 func (f *Fetcher) keep(e *metadata.IndexEntry, b *segment.DecodedBatch) {
 	if b.Header().Codec != segment.CodecRaw {
-		f.batches.put(batchKey{e.Segment.ID, e.Ref.Pos}, b)
+		f.batches.put(b, batchKey{e.Segment.ID, e.Ref.Pos})
 	}
 }
 
@@ -379,7 +378,7 @@ func (f *Fetcher) unreadable(rd *reading, e *metadata.IndexEntry, cause error) e
 	if _, known := f.reports.get(k); known {
 		return err
 	}
-	f.reports.put(k, struct{}{})
+	f.reports.put(struct{}{}, k)
 	reason, structure, at := reasonMissing, "object", int64(e.Ref.Pos)
 	var c *segment.CorruptError
 	if errors.As(cause, &c) {

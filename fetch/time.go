@@ -47,6 +47,7 @@ func (f *Fetcher) OffsetForTime(ctx context.Context, id metadata.TopicID, partit
 func (f *Fetcher) search(ctx context.Context, rd *reading, e *metadata.IndexEntry, ms int64) (int64, error) {
 	loads, _ := f.lookup([]metadata.IndexEntry{*e})
 	f.blocks.start(loads)
+	defer f.blocks.release(loads)
 	b, err := f.decoded(ctx, rd, &loads[0])
 	if err != nil {
 		return 0, err
