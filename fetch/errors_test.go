@@ -195,3 +195,59 @@ func TestReplacedWhileReading(t *testing.T) {
 		}
 	}
 }
+
+// A node that cannot make sure of the index does not judge an object missing.
+func TestMissingObjectWithoutQuorum(t *testing.T) {
+	w := newWorld(t)
+	w.commit(values("a"))
+	good := w.lastKey
+	w.commit(values("b"))
+	if err := w.store.Delete(context.Background(), w.lastKey); err != nil {
+		t.Fatal(err)
+	}
+	w.view.syncErr = api.Errorf(api.CodeMetadataUnavailable, "no quorum")
+	f := w.fetcher(Options{})
+	r := request(1)
+	r.Stale = true
+	if _, err := f.Read(context.Background(), r); api.CodeOf(err) != api.CodeMetadataUnavailable {
+		t.Fatal(err)
+	}
+	r.Offset = 0
+	w.wantShape(w.read(f, r), "0:a next 1 head 2 start 0") // what could be read is returned
+	if good == w.lastKey {
+		t.Fatal("one object")
+	}
+}
+
+// The index moves on while an object is missing: retention took the batch, and the reader is told.
+func TestTrimmedWhileReading(t *testing.T) {
+	w := newWorld(t)
+	w.commit(values("a", "b"))
+	gone := w.lastKey
+	w.commit(values("c"))
+	w.view.onLocate = func(n int) {
+		if n == 2 {
+			w.view.set(func() { w.view.info.LogStart, w.view.entries = 2, w.view.entries[1:] })
+		}
+	}
+	if err := w.store.Delete(context.Background(), gone); err != nil {
+		t.Fatal(err)
+	}
+	f := w.fetcher(Options{})
+	_, err := f.Read(context.Background(), request(0))
+	var e *api.Error
+	if !errors.As(err, &e) || e.Code != api.CodeOffsetOutOfRange || e.Extra["logStart"] != int64(2) {
+		t.Fatal(err)
+	}
+}
+
+func TestUnreadableText(t *testing.T) {
+	u := &UnreadableError{TopicID: 1, Partition: 2, First: 3, Next: 5, Object: "l0/x.seg", Cause: errors.New("why")}
+	if got := u.Error(); got != "topic 1 partition 2 offsets 3 to 4: object l0/x.seg is corrupt: why" {
+		t.Error(got)
+	}
+	u.Missing = true
+	if got := u.Error(); got != "topic 1 partition 2 offsets 3 to 4: object l0/x.seg is missing: why" {
+		t.Error(got)
+	}
+}

@@ -212,3 +212,38 @@ func TestErrorsAreClear(t *testing.T) {
 		t.Error("names of codecs or kinds")
 	}
 }
+
+// Checksums that are right do not make up for an index, a header and batches that disagree.
+func TestDisagreementIsNoticed(t *testing.T) {
+	object := readGolden(t, "v1-sparse")
+	x, err := segment.OpenIndex(object, int64(len(object)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := x.Batches[len(x.Batches)-1].Ref
+	entry := int(last.Pos) + int(last.Len) // the index follows the last batch
+	for name, at := range map[string]int{
+		"topic": entry, "partition": entry + 8, "records": entry + 12, "position": entry + 16, "length": entry + 24, "raw": entry + 28,
+		"flags": entry + 32, "reserved": entry + 34, "first offset": entry + 36, "last offset": entry + 44, "first time": entry + 52, "last time": entry + 60,
+		"negative offset": entry + 43, "footer ID": len(object) - 64, "footer created": len(object) - 48, "footer level": len(object) - 16,
+		"footer reserved": len(object) - 20, "batches": len(object) - 24, "header level": 8, "header reserved": 9, "header ID": 16,
+	} {
+		bad := bytes.Clone(object)
+		bad[at] ^= 0x81
+		if err := segment.Verify(segment.MendObject(bad)); !errors.Is(err, segment.ErrCorrupt) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestErrorTexts(t *testing.T) {
+	for want, err := range map[string]error{
+		"corrupt segment l0/x.seg: batch at byte 5: bad":                          &segment.CorruptError{Object: "l0/x.seg", Offset: 5, Structure: "batch", Reason: "bad"},
+		"unsupported segment version 9 in the footer: this build reads version 1": &segment.VersionError{Structure: "footer", Version: 9},
+		"tail too short to open the segment: 100 bytes are needed":                &segment.ShortTailError{Need: 100},
+	} {
+		if err.Error() != want {
+			t.Errorf("%q, want %q", err, want)
+		}
+	}
+}
