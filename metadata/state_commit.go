@@ -53,7 +53,6 @@ type verdict struct {
 // is accepted or refused as one; gives offsets in the order of the batches, which is the order in the object; and then remembers the
 // accepted sequences, again in the order of the groups.
 func (s *State) applyCommit(c *Commit, a *Applied) Result {
-	s.advance(c.AppendTime)
 	if s.applied.has(c.Segment.ID) && !failpoint.Enabled(failpoint.NoCommitDedup) {
 		if results, ok := s.recent.find(c.Segment.ID); ok {
 			return Result{Batches: results}
@@ -71,6 +70,7 @@ func (s *State) applyCommit(c *Commit, a *Applied) Result {
 		}
 		return Result{Batches: results}
 	}
+	s.advance(c.AppendTime)
 	s.applied.add(c.Segment.ID)
 
 	sc := &s.scratch
@@ -191,14 +191,11 @@ func (s *State) judgeGroup(c *Commit, g *Group, members []int32, results []Batch
 	if err := checkEpoch(id, g.Producer); err != nil {
 		return err
 	}
+	if err := checkDistinct(c, members); err != nil {
+		return err
+	}
 	dups := 0
-	for k, i := range members {
-		b := &c.Batches[i]
-		for _, j := range members[:k] {
-			if c.Batches[j].TopicID == b.TopicID && c.Batches[j].Partition == b.Partition {
-				return api.Errorf(api.CodeInvalidRequest, "two batches of one sequence for partition %d", b.Partition)
-			}
-		}
+	for _, i := range members {
 		v, err := s.judgeSequence(c, g, id, i)
 		if err != nil {
 			return err
@@ -222,6 +219,28 @@ func (s *State) judgeGroup(c *Commit, g *Group, members []int32, results []Batch
 			}
 			s.scratch.pending[k] = i
 		}
+	}
+	return nil
+}
+
+// checkDistinct refuses two batches of one sequence for one partition, of which the second would be taken for a repeat of the first.
+// Batches come sorted, so that neighbours tell; those that do not are compared by a map.
+func checkDistinct(c *Commit, members []int32) error {
+	rising := true
+	for k := 1; k < len(members) && rising; k++ {
+		a, b := &c.Batches[members[k-1]], &c.Batches[members[k]]
+		rising = a.TopicID < b.TopicID || a.TopicID == b.TopicID && a.Partition < b.Partition
+	}
+	if rising {
+		return nil
+	}
+	seen := make(map[PartitionKey]struct{}, len(members))
+	for _, i := range members {
+		k := PartitionKey{c.Batches[i].TopicID, c.Batches[i].Partition}
+		if _, ok := seen[k]; ok {
+			return api.Errorf(api.CodeInvalidRequest, "two batches of one sequence for partition %d", k.Partition)
+		}
+		seen[k] = struct{}{}
 	}
 	return nil
 }

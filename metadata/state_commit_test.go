@@ -135,6 +135,7 @@ func TestSequencesThatAreNotRetries(t *testing.T) {
 		"below the first":      {9, []BatchDelta{free(orders, 0, 1)}, "never accepted"},
 		"a mix with new":       {20, []BatchDelta{free(orders, 0, 1), free(orders, 2, 1)}, "not a repeat"},
 		"a mix with too low":   {10, []BatchDelta{free(orders, 0, 3), free(orders, 2, 1)}, "not a repeat"},
+		"twice, not in order":  {30, []BatchDelta{free(orders, 1, 3), free(orders, 0, 1), free(orders, 1, 1)}, "two batches"},
 		"the same place twice": {30, []BatchDelta{free(orders, 0, 3), free(orders, 0, 1)}, "two batches"},
 	} {
 		t.Run(name, func(t *testing.T) {
