@@ -171,7 +171,7 @@ func S3Like() []Rule {
 		{Ops: []objectstore.Op{objectstore.OpPut, objectstore.OpPutMatch},
 			Latency: Latency{P50: 50 * time.Millisecond, P99: 270 * time.Millisecond, PerMiB: 7500 * time.Microsecond}},
 		{Ops: reads(), Latency: Latency{P50: 25 * time.Millisecond, P99: 115 * time.Millisecond, PerMiB: 5 * time.Millisecond}},
-		{Ops: []objectstore.Op{objectstore.OpList, objectstore.OpDelete, objectstore.OpStat},
+		{Ops: []objectstore.Op{objectstore.OpDelete, objectstore.OpList, objectstore.OpStat},
 			Latency: Latency{P50: 25 * time.Millisecond, P99: 115 * time.Millisecond}},
 	}
 }

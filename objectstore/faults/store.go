@@ -212,10 +212,19 @@ func (s *Store) wait(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// begin decides about a call and refuses it if its context has ended.
+// begin decides about a call. It is refused if its context has ended or the store is closed. What a driver refuses before it sends
+// anything is nobody's business here: a call with an invalid key is passed on as it is.
 func (s *Store) begin(ctx context.Context, op objectstore.Op, keys ...string) (verdict, error) {
 	if err := ctx.Err(); err != nil {
 		return verdict{}, fmt.Errorf("%s: %w", op, err)
+	}
+	select {
+	case <-s.closing:
+		return verdict{}, fmt.Errorf("%s: %w: store is closed", op, objectstore.ErrUnavailable)
+	default:
+	}
+	if op != objectstore.OpList && op != objectstore.OpDelete && objectstore.ValidateKey(keys[0]) != nil {
+		return verdict{}, nil
 	}
 	return s.decide(op, keys...), nil
 }
@@ -300,21 +309,24 @@ func (s *Store) Stat(ctx context.Context, key string) (info objectstore.Info, er
 
 // PutIfAbsent implements objectstore.Store.
 func (s *Store) PutIfAbsent(ctx context.Context, key string, body []byte, id string) (objectstore.Info, error) {
-	return s.write(ctx, objectstore.OpPut, key, body, func(ctx context.Context, body []byte) (objectstore.Info, error) {
+	return s.write(ctx, objectstore.OpPut, key, id, body, func(ctx context.Context, body []byte) (objectstore.Info, error) {
 		return s.next.PutIfAbsent(ctx, key, body, id)
 	})
 }
 
 // PutIfMatch implements objectstore.Store.
 func (s *Store) PutIfMatch(ctx context.Context, key, etag string, body []byte, id string) (objectstore.Info, error) {
-	return s.write(ctx, objectstore.OpPutMatch, key, body, func(ctx context.Context, body []byte) (objectstore.Info, error) {
+	return s.write(ctx, objectstore.OpPutMatch, key, id, body, func(ctx context.Context, body []byte) (objectstore.Info, error) {
 		return s.next.PutIfMatch(ctx, key, etag, body, id)
 	})
 }
 
 // write runs a write. A context that ends while the request is under way leaves its outcome unknown, as over a network.
-func (s *Store) write(ctx context.Context, op objectstore.Op, key string, body []byte,
+func (s *Store) write(ctx context.Context, op objectstore.Op, key, id string, body []byte,
 	put func(ctx context.Context, body []byte) (objectstore.Info, error)) (objectstore.Info, error) {
+	if objectstore.ValidateID(id) != nil {
+		return put(ctx, body)
+	}
 	v, err := s.begin(ctx, op, key)
 	if err != nil {
 		return objectstore.Info{}, err

@@ -25,7 +25,7 @@ const (
 func crashBody(key, writer string) []byte {
 	head := key + " " + writer + "\n"
 	r := rand.New(rand.NewPCG(uint64(len(head)), uint64(head[len(head)-2])))
-	return append([]byte(head), bytes.Repeat([]byte(head), r.IntN(300_000)/len(head))...)
+	return append([]byte(head), bytes.Repeat([]byte(head), r.IntN(150_000)/len(head))...)
 }
 
 // crashChild puts objects for ever, four at a time, and prints each key once it is acknowledged.
@@ -75,7 +75,7 @@ func TestCrash(t *testing.T) {
 	root := t.TempDir()
 	r := rand.New(rand.NewPCG(1, 2))
 	acked := map[string]string{} // key to writer
-	for round := range 10 {
+	for round := range 6 {
 		names := []string{fmt.Sprintf("a%d", round), fmt.Sprintf("b%d", round)}
 		acks := make([][]string, len(names))
 		var wg sync.WaitGroup

@@ -11,6 +11,7 @@ func (s *Store) Get(ctx context.Context, key string) (body []byte, info objectst
 	err = s.run(ctx, objectstore.OpGet, func(tryCtx context.Context) (bool, error) {
 		var err error
 		body, info, err = s.next.Get(tryCtx, key)
+		err = s.tried(tryCtx, err)
 		return retriable(ctx, err), err
 	})
 	return body, info, err
@@ -21,6 +22,7 @@ func (s *Store) GetRange(ctx context.Context, key string, off, n int64) (body []
 	err = s.run(ctx, objectstore.OpGetRange, func(tryCtx context.Context) (bool, error) {
 		var err error
 		body, err = s.next.GetRange(tryCtx, key, off, n)
+		err = s.tried(tryCtx, err)
 		return retriable(ctx, err), err
 	})
 	return body, err
@@ -31,6 +33,7 @@ func (s *Store) GetTail(ctx context.Context, key string, n int64) (body []byte, 
 	err = s.run(ctx, objectstore.OpGetTail, func(tryCtx context.Context) (bool, error) {
 		var err error
 		body, info, err = s.next.GetTail(tryCtx, key, n)
+		err = s.tried(tryCtx, err)
 		return retriable(ctx, err), err
 	})
 	return body, info, err
@@ -41,6 +44,7 @@ func (s *Store) List(ctx context.Context, prefix, startAfter string, limit int) 
 	err = s.run(ctx, objectstore.OpList, func(tryCtx context.Context) (bool, error) {
 		var err error
 		page, err = s.next.List(tryCtx, prefix, startAfter, limit)
+		err = s.tried(tryCtx, err)
 		return retriable(ctx, err), err
 	})
 	return page, err
@@ -51,6 +55,7 @@ func (s *Store) Stat(ctx context.Context, key string) (info objectstore.Info, er
 	err = s.run(ctx, objectstore.OpStat, func(tryCtx context.Context) (bool, error) {
 		var err error
 		info, err = s.next.Stat(tryCtx, key)
+		err = s.tried(tryCtx, err)
 		return retriable(ctx, err), err
 	})
 	return info, err

@@ -105,7 +105,7 @@ func retriable(ctx context.Context, err error) bool {
 	case objectstore.Unavailable, objectstore.Throttled, objectstore.Truncated:
 		return true
 	case objectstore.TimedOut:
-		return ctx.Err() == nil // PerTry has passed, not the caller's deadline
+		return ctx.Err() == nil // a limit of the driver's own, not the caller's deadline
 	}
 	return false
 }
@@ -131,9 +131,6 @@ func (s *Store) run(ctx context.Context, op objectstore.Op, try func(ctx context
 			return err
 		}
 		if n >= s.opt.Attempts {
-			if ctx.Err() == nil && objectstore.OutcomeOf(err) == objectstore.TimedOut {
-				err = fmt.Errorf("%w: no answer within %v: %w", objectstore.ErrUnavailable, s.opt.PerTry, err)
-			}
 			if n == 1 {
 				return err
 			}
@@ -146,13 +143,32 @@ func (s *Store) run(ctx context.Context, op objectstore.Op, try func(ctx context
 	}
 }
 
+// errPerTry is the cause with which the context of an attempt ends when the attempt takes too long.
+var errPerTry = errors.New("attempt takes too long")
+
+// once makes one attempt, in time. It does not use the clock package's own timeouts: their Err blocks under a fake clock.
 func (s *Store) once(ctx context.Context, try func(ctx context.Context) (bool, error)) (bool, error) {
 	if s.opt.PerTry > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = clockwork.WithTimeout(ctx, s.opt.Clock, s.opt.PerTry)
-		defer cancel()
+		tryCtx, cancel := context.WithCancelCause(ctx)
+		defer cancel(nil)
+		timer := s.opt.Clock.AfterFunc(s.opt.PerTry, func() { cancel(errPerTry) })
+		defer timer.Stop()
+		ctx = tryCtx
 	}
 	return try(ctx)
+}
+
+// tried turns the error of an attempt that ended for PerTry into ErrUnavailable: the caller has not cancelled anything. Unknown
+// outcomes stay unknown.
+func (s *Store) tried(tryCtx context.Context, err error) error {
+	if err == nil || !errors.Is(context.Cause(tryCtx), errPerTry) {
+		return err
+	}
+	switch objectstore.OutcomeOf(err) {
+	case objectstore.Cancelled, objectstore.TimedOut:
+		return fmt.Errorf("%w: no answer within %v (%v)", objectstore.ErrUnavailable, s.opt.PerTry, err)
+	}
+	return err
 }
 
 // wait pauses for between half of d and d.

@@ -25,6 +25,7 @@ func (s *Store) PutIfAbsent(ctx context.Context, key string, body []byte, id str
 	err = s.run(ctx, objectstore.OpPut, func(tryCtx context.Context) (bool, error) {
 		var err error
 		info, err = s.next.PutIfAbsent(tryCtx, key, body, id)
+		err = s.tried(tryCtx, err)
 		if !errors.Is(err, objectstore.ErrExists) || objectstore.IsIndefinite(err) {
 			return w.again(ctx, err), err
 		}
@@ -33,6 +34,7 @@ func (s *Store) PutIfAbsent(ctx context.Context, key string, body []byte, id str
 			return false, err
 		}
 		found, statErr := s.next.Stat(tryCtx, key)
+		statErr = s.tried(tryCtx, statErr)
 		switch {
 		case statErr == nil && found.ID == id:
 			info = found
@@ -57,10 +59,12 @@ func (s *Store) PutIfMatch(ctx context.Context, key, etag string, body []byte, i
 	err = s.run(ctx, objectstore.OpPutMatch, func(tryCtx context.Context) (bool, error) {
 		var err error
 		info, err = s.next.PutIfMatch(tryCtx, key, etag, body, id)
+		err = s.tried(tryCtx, err)
 		if !w.ambiguous || !errors.Is(err, objectstore.ErrPreconditionFailed) || objectstore.IsIndefinite(err) {
 			return w.again(ctx, err), err
 		}
 		found, statErr := s.next.Stat(tryCtx, key)
+		statErr = s.tried(tryCtx, statErr)
 		if statErr == nil && found.ID == id {
 			info = found
 			return false, nil
@@ -113,11 +117,13 @@ func (s *Store) Delete(ctx context.Context, keys ...string) error {
 		err := s.next.Delete(tryCtx, left...)
 		var byKey objectstore.KeyErrors
 		if !errors.As(err, &byKey) {
+			err = s.tried(tryCtx, err)
 			return passing(ctx, err), err
 		}
 		left = nil // keys that are not in byKey are gone
 		passingErrs := objectstore.KeyErrors{}
 		for key, err := range byKey {
+			err = s.tried(tryCtx, err)
 			if passing(ctx, err) {
 				left = append(left, key)
 				passingErrs[key] = err
