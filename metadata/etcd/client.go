@@ -12,6 +12,7 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
 )
 
 // ClientConfig says how to reach an etcd cluster. Endpoints are required.
@@ -82,6 +83,16 @@ func (c ClientConfig) tlsConfig() (*tls.Config, error) {
 	return t, nil
 }
 
+// readAttempts bounds how often the client repeats a read, or any call whose token has run out, by itself. It never repeats a write
+// that may have been sent.
+const readAttempts = 5
+
+// failFast lets a call fail when no member can be reached. The client's default waits for a connection until the deadline, and then it
+// cannot be told whether anything was sent.
+func failFast(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	return invoke(ctx, method, req, reply, cc, append(opts, grpc.WaitForReady(false))...)
+}
+
 // Dial makes a driver on a cluster. It does not wait for a connection: the first call does.
 //
 // The client does not repeat writes by itself once they may have been sent; what may have had its effect comes back as an
@@ -98,6 +109,8 @@ func Dial(ctx context.Context, c ClientConfig, o DriverOptions) (*Driver, error)
 		Endpoints: c.Endpoints, TLS: t, Username: c.Username, Password: c.Password, DialTimeout: c.DialTimeout,
 		DialKeepAliveTime: 2 * time.Second, DialKeepAliveTimeout: 2 * time.Second, // a silent peer is found within 4 s
 		MaxCallSendMsgSize: 8 << 20, // the server's limit decides, not the client's
+		MaxUnaryRetries:    readAttempts,
+		DialOptions:        []grpc.DialOption{grpc.WithChainUnaryInterceptor(failFast)},
 		Context:            context.WithoutCancel(ctx),
 	}
 	if cfg.DialTimeout == 0 {

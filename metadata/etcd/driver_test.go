@@ -1,6 +1,7 @@
 package etcd
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/forebaymq/forebay/metadata"
@@ -46,3 +47,5 @@ func TestDialledConforms(t *testing.T) {
 		return metatest.ClusterFunc(func(t *testing.T) metadata.Driver { return dial(t, ClientConfig{Endpoints: s.Endpoints()}) })
 	})
 }
+
+func mentions(err error, what string) bool { return err != nil && strings.Contains(err.Error(), what) }

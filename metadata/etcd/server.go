@@ -16,6 +16,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3client"
+	"google.golang.org/grpc"
 )
 
 const (
@@ -40,6 +41,8 @@ type ServerConfig struct {
 	Election  time.Duration // silence after which a follower stands; default 10 heartbeats
 	Quota     int64         // bytes of the backend; default 2 GiB
 	Logger    *slog.Logger  // default: discards
+
+	bcryptCost uint // of etcd's passwords; tests lower it
 }
 
 // WithDefaults fills in what is zero.
@@ -105,6 +108,10 @@ func (c ServerConfig) Validate() error {
 type Server struct {
 	e    *embed.Etcd
 	once sync.Once
+	grpc struct { // what listens to clients; etcd makes it in a goroutine of its own
+		sync.Mutex
+		servers []*grpc.Server
+	}
 }
 
 // StartServer starts a member, and returns when it serves: a member of a cluster only once there is a quorum. It gives up when ctx ends.
@@ -113,11 +120,18 @@ func StartServer(ctx context.Context, c ServerConfig) (*Server, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	e, err := embed.StartEtcd(c.embedConfig())
+	s := &Server{}
+	cfg := c.embedConfig()
+	cfg.ServiceRegister = func(g *grpc.Server) {
+		s.grpc.Lock()
+		defer s.grpc.Unlock()
+		s.grpc.servers = append(s.grpc.servers, g)
+	}
+	e, err := embed.StartEtcd(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("start etcd: %w", err)
 	}
-	s := &Server{e: e}
+	s.e = e
 	select {
 	case <-e.Server.ReadyNotify():
 		return s, nil
@@ -137,6 +151,9 @@ func (c ServerConfig) embedConfig() *embed.Config {
 	e.QuotaBackendBytes = c.Quota
 	e.Logger, e.ZapLoggerBuilder = "zap", embed.NewZapLoggerBuilder(zapTo(c.Logger))
 	e.Metrics = "basic"
+	if c.bcryptCost != 0 {
+		e.BcryptCost = c.bcryptCost
+	}
 	e.WatchProgressNotifyInterval = 5 * time.Second
 	// A commit of many partitions, and the snapshot's deletions, are large on purpose.
 	e.WarningApplyDuration = 500 * time.Millisecond
@@ -196,8 +213,13 @@ func closeLocal(c *clientv3.Client) error {
 // Close stops the member. Its data stay.
 func (s *Server) Close() error {
 	s.once.Do(func() {
-		// The member first: it ends the streams of its clients, for which the listeners would otherwise wait seconds.
-		s.e.Server.Stop()
+		// The clients first: etcd would wait seconds for their watches to end. They go on with another member.
+		s.grpc.Lock()
+		servers := s.grpc.servers
+		s.grpc.Unlock()
+		for _, g := range servers {
+			g.Stop()
+		}
 		s.e.Close()
 	})
 	return nil
