@@ -18,8 +18,8 @@ type readCmd struct {
 	Topic     string  `arg:""`
 	Partition []int   `help:"Read these partitions only, one after the other." xor:"which" placeholder:"N"`
 	All       bool    `help:"Read all partitions, one after the other (the default)." xor:"which"`
-	From      string  `help:"Where to begin: earliest, latest or an offset." default:"earliest" xor:"from"`
-	Timestamp *string `help:"Begin at the first record appended at or after this time (RFC 3339)." xor:"from" placeholder:"TIME"`
+	From      string  `help:"Where to begin: earliest, latest or an offset." default:"earliest"`
+	Timestamp *string `help:"Begin at the first record appended at or after this time (RFC 3339), whatever --from says." placeholder:"TIME"`
 	Limit     int64   `help:"Most records in all; 0 = no limit." default:"0"`
 	UntilHead bool    `help:"End at the head that each partition had when it was begun, even if it grows meanwhile."`
 	Output    string  `help:"json: one record a line." enum:"json" default:"json"`

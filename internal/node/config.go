@@ -140,7 +140,7 @@ func (c Config) Validate() error {
 	v.check(c.SegmentBytes >= 0 && c.SegmentBytes <= 1<<30, "segment-bytes", "%d: want at most 1 GiB", c.SegmentBytes)
 	v.check(c.MemoryBytes >= 0, "memory", "must not be negative")
 	v.check(c.TenantBytes >= 0, "tenant-memory", "must not be negative")
-	v.check(c.CacheBytes >= 0, "cache", "must not be negative")
+	v.check(c.CacheBytes >= 0, "cache-bytes", "must not be negative")
 	v.check(c.DrainTimeout > 0, "drain-timeout", "must be above 0")
 	v.check(c.StartupTimeout > 0, "startup-timeout", "must be above 0")
 	if c.OTLPEndpoint != "" {
