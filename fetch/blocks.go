@@ -82,14 +82,25 @@ func (c *blocks) bytes() int64 { return c.recent.size() + c.old.size() }
 // put caches a whole object.
 func (c *blocks) put(id ulid.ULID, body []byte) {
 	if len(body) > 0 {
-		x := newExtent(id, 0, c.o.BlockBytes, body)
+		x := newExtent(id, false, 0, c.o.BlockBytes, body)
 		c.recent.put(x, x.keys...)
 	}
 }
 
-// peek finds a cached block.
+// unit is the size of a block of recent or of old data.
+func (c *blocks) unit(old bool) int64 {
+	if old {
+		return c.o.OldBlockBytes
+	}
+	return c.o.BlockBytes
+}
+
+// peek finds a cached block. What was cached while it was recent serves it when it has become old.
 func (c *blocks) peek(k blockKey) (*extent, bool) {
-	if x, ok := c.recent.get(k); ok {
+	if !k.old {
+		return c.recent.get(k)
+	}
+	if x, ok := c.recent.get(blockKey{id: k.id, index: k.index * c.o.OldBlockBytes / c.o.BlockBytes}); ok {
 		return x, true
 	}
 	return c.old.get(k)
@@ -97,17 +108,20 @@ func (c *blocks) peek(k blockKey) (*extent, bool) {
 
 // drop forgets the blocks of a batch, so that they are read from the store again.
 func (c *blocks) drop(e *metadata.IndexEntry) {
-	first, last := c.span(e)
+	first, last := c.span(e, false)
 	for i := first; i <= last; i++ {
-		k := blockKey{e.Segment.ID, i}
-		c.recent.take(k)
-		c.old.drop(k)
+		c.recent.take(blockKey{id: e.Segment.ID, index: i})
+	}
+	first, last = c.span(e, true)
+	for i := first; i <= last; i++ {
+		c.old.drop(blockKey{id: e.Segment.ID, index: i, old: true})
 	}
 }
 
 // span gives the first and the last block of a batch.
-func (c *blocks) span(e *metadata.IndexEntry) (first, last int64) {
-	return int64(e.Ref.Pos) / c.o.BlockBytes, (int64(e.Ref.Pos) + int64(e.Ref.Len) - 1) / c.o.BlockBytes
+func (c *blocks) span(e *metadata.IndexEntry, old bool) (first, last int64) {
+	unit := c.unit(old)
+	return int64(e.Ref.Pos) / unit, (int64(e.Ref.Pos) + int64(e.Ref.Len) - 1) / unit
 }
 
 // piece is one block of a batch: what holds it, or the flight that brings it.
@@ -142,15 +156,15 @@ func (c *blocks) lookup(entries []metadata.IndexEntry, cutoff int64, decoded *lr
 		if size := uint64(max(0, e.Segment.Size)); e.Ref.Len == 0 || e.Ref.Pos > size || uint64(e.Ref.Len) > size-e.Ref.Pos {
 			continue // no batch can be there: wait reports it
 		}
-		first, last := c.span(e)
+		first, last := c.span(e, l.old)
 		l.first = first
 		l.pieces = make([]piece, last-first+1)
 		for j := range l.pieces {
-			k := blockKey{e.Segment.ID, first + int64(j)}
+			k := blockKey{e.Segment.ID, first + int64(j), l.old}
 			if x, ok := c.peek(k); ok {
 				l.pieces[j].ext = x
 			} else if l.old && k != counted { // neighbours share a block
-				missing += c.length(&e.Segment, k.index)
+				missing += c.length(&e.Segment, k)
 				counted = k
 			}
 		}
@@ -158,9 +172,10 @@ func (c *blocks) lookup(entries []metadata.IndexEntry, cutoff int64, decoded *lr
 	return loads, missing
 }
 
-// length is how many bytes block index of an object has: all but the last are full.
-func (c *blocks) length(s *metadata.SegmentRef, index int64) int64 {
-	return min(c.o.BlockBytes, s.Size-index*c.o.BlockBytes)
+// length is how many bytes a block of an object has: all but the last are full.
+func (c *blocks) length(s *metadata.SegmentRef, k blockKey) int64 {
+	unit := c.unit(k.old)
+	return min(unit, s.Size-k.index*unit)
 }
 
 // run is a stretch of adjacent blocks that one GET brings.
@@ -170,6 +185,9 @@ type run struct {
 	flights []*flight
 	old     bool
 }
+
+// key names the run's ith block.
+func (r *run) key(i int) blockKey { return blockKey{r.seg.ID, r.first + int64(i), r.old} }
 
 // start makes sure that every block of the loads is there or on its way. Adjacent missing blocks share one GET, and a block that
 // another reader is getting is shared.
@@ -185,7 +203,7 @@ func (c *blocks) start(loads []load) (started int) {
 				hits++
 				continue
 			}
-			k := blockKey{l.entry.Segment.ID, l.first + int64(j)}
+			k := blockKey{l.entry.Segment.ID, l.first + int64(j), l.old}
 			if fl, ok := c.mu.flights[k]; ok {
 				p.fl = fl
 				fl.wanted++
@@ -207,7 +225,7 @@ func (c *blocks) start(loads []load) (started int) {
 			c.mu.flights[k] = p.fl
 			started++
 			if n := len(runs) - 1; n >= 0 && runs[n].old == l.old && runs[n].seg.ID == k.id && runs[n].first+int64(len(runs[n].flights)) == k.index &&
-				int64(len(runs[n].flights)+1)*c.o.BlockBytes <= maxGetBytes {
+				int64(len(runs[n].flights)+1)*c.unit(l.old) <= maxGetBytes {
 				runs[n].flights = append(runs[n].flights, p.fl)
 			} else {
 				runs = append(runs, run{seg: l.entry.Segment, first: k.index, flights: []*flight{p.fl}, old: l.old})
@@ -252,7 +270,7 @@ func (c *blocks) giveUp(r run) bool {
 		}
 	}
 	for i := range r.flights { // whoever comes now starts anew
-		delete(c.mu.flights, blockKey{r.seg.ID, r.first + int64(i)})
+		delete(c.mu.flights, r.key(i))
 	}
 	return true
 }
@@ -262,7 +280,7 @@ func (c *blocks) fetch(r run) {
 	data, err := c.get(r)
 	var x *extent
 	if err == nil {
-		x = newExtent(r.seg.ID, r.first, c.o.BlockBytes, data)
+		x = newExtent(r.seg.ID, r.old, r.first, c.unit(r.old), data)
 		if r.old {
 			c.old.put(x)
 		} else {
@@ -272,7 +290,7 @@ func (c *blocks) fetch(r run) {
 	c.mu.Lock()
 	for i, fl := range r.flights {
 		fl.ext, fl.err = x, err
-		if k := (blockKey{r.seg.ID, r.first + int64(i)}); c.mu.flights[k] == fl {
+		if k := r.key(i); c.mu.flights[k] == fl {
 			delete(c.mu.flights, k)
 		}
 	}
@@ -284,14 +302,14 @@ func (c *blocks) fetch(r run) {
 
 // get waits for a slot of the pool and reads the run's bytes, all of them.
 func (c *blocks) get(r run) ([]byte, error) {
-	at := r.first * c.o.BlockBytes
+	at := r.first * c.unit(r.old)
 	age, slots := ageRecent, c.slots
 	if r.old {
 		age, slots = ageOld, c.oldSlot
 	}
 	var want int64
 	for i := range r.flights {
-		want += c.length(&r.seg, r.first+int64(i))
+		want += c.length(&r.seg, r.key(i))
 	}
 	key := segment.Name{ID: r.seg.ID, Level: r.seg.Level, Class: r.seg.Class}.Key()
 	select {

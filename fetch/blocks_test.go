@@ -46,7 +46,7 @@ func TestPutDoesNotPinALargeBuffer(t *testing.T) {
 	e := w.commit(values("a"))[0]
 	f := w.fetcher(Options{})
 	f.Put(w.lastKey, append(make([]byte, 0, 1<<20), w.last...))
-	x, ok := f.blocks.peek(blockKey{e.Segment.ID, 0})
+	x, ok := f.blocks.peek(blockKey{id: e.Segment.ID})
 	if !ok || cap(x.data) > 2*len(x.data) {
 		t.Errorf("cached %v with %d bytes of memory for %d", ok, cap(x.data), len(x.data))
 	}
@@ -61,10 +61,10 @@ func TestBlocksOfOneGet(t *testing.T) {
 	if n := w.store.gets.Load(); n != 1 {
 		t.Fatalf("%d GETs for adjacent blocks: %v", n, w.store.log.ranges)
 	}
-	first, last := f.blocks.span(&e)
-	whole, _ := f.blocks.peek(blockKey{e.Segment.ID, first})
+	first, last := f.blocks.span(&e, false)
+	whole, _ := f.blocks.peek(blockKey{id: e.Segment.ID, index: first})
 	for i := first; i <= last; i++ {
-		if x, ok := f.blocks.peek(blockKey{e.Segment.ID, i}); !ok || x != whole {
+		if x, ok := f.blocks.peek(blockKey{id: e.Segment.ID, index: i}); !ok || x != whole {
 			t.Errorf("block %d: cached %v, in another piece %v", i, ok, x != whole)
 		}
 	}
@@ -455,7 +455,7 @@ func TestOldCacheForgetsWhatItEvicts(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range 100 {
-		o.put(newExtent(ulid.ULID{byte(i)}, int64(i), 1000, make([]byte, 2500)))
+		o.put(newExtent(ulid.ULID{byte(i)}, true, int64(i), 1000, make([]byte, 2500)))
 		if o.size() > 50_000 {
 			t.Fatalf("%d bytes", o.size())
 		}
@@ -465,12 +465,34 @@ func TestOldCacheForgetsWhatItEvicts(t *testing.T) {
 	if n := len(o.mu.index); n != 3*kept || kept == 0 || kept == 100 {
 		t.Errorf("%d blocks are indexed for %d pieces of 3", n, kept)
 	}
-	x := newExtent(ulid.ULID{200}, 0, 1000, make([]byte, 2500))
+	x := newExtent(ulid.ULID{200}, true, 0, 1000, make([]byte, 2500))
 	o.put(x)
 	o.drop(x.keys[1])
 	for _, k := range x.keys {
 		if _, ok := o.get(k); ok {
 			t.Errorf("block %d is still there", k.index)
 		}
+	}
+}
+
+// A replay of one partition reads about what it returns, not the neighbours that share its objects; and what was cached while recent serves
+// it when it is old.
+func TestOldDataIsReadInSmallBlocks(t *testing.T) {
+	w := newWorld(t)
+	w.time -= time.Hour.Milliseconds()
+	e := w.commit(bigRecords(3, 1000), bigRecords(300, 1000))[0]
+	f := w.fetcher(Options{BlockBytes: 1 << 20, OldBlockBytes: 1 << 10, OldAge: time.Minute})
+	r := request(0)
+	r.MaxRecords = 1
+	w.read(f, r)
+	if n := w.store.bytes.Load(); n > int64(e.Ref.Len)+2<<10 {
+		t.Errorf("%d bytes were read for a batch of %d", n, e.Ref.Len)
+	}
+	f = w.fetcher(Options{BlockBytes: 1 << 20, OldBlockBytes: 1 << 10, OldAge: time.Minute})
+	f.Put(w.lastKey, w.last)
+	before := w.store.gets.Load()
+	w.read(f, r)
+	if n := w.store.gets.Load() - before; n != 0 {
+		t.Errorf("%d GETs for old data that the recent cache has", n)
 	}
 }

@@ -11,7 +11,8 @@ import (
 // blockKey names one block. A segment's ULID names its content for ever, whatever class its key is under.
 type blockKey struct {
 	id    ulid.ULID
-	index int64
+	index int64 // position in the object, in units of Options.OldBlockBytes or Options.BlockBytes
+	old   bool  // says which
 }
 
 // extent is a stretch of adjacent blocks of an object in one piece of memory: what one GET brought, or an own flush. It is cached and
@@ -28,13 +29,13 @@ const (
 	keyOverhead    = 100
 )
 
-func newExtent(id ulid.ULID, first, blockBytes int64, data []byte) *extent {
+func newExtent(id ulid.ULID, old bool, first, blockBytes int64, data []byte) *extent {
 	if cap(data)-len(data) > len(data)/4 { // little data in a large buffer would keep the buffer in memory
 		data = append(make([]byte, 0, len(data)), data...)
 	}
 	x := &extent{at: first * blockBytes, data: data, keys: make([]blockKey, (int64(len(data))+blockBytes-1)/blockBytes)}
 	for i := range x.keys {
-		x.keys[i] = blockKey{id, first + int64(i)}
+		x.keys[i] = blockKey{id, first + int64(i), old}
 	}
 	return x
 }

@@ -20,13 +20,17 @@ type Options struct {
 	// CacheBytes bounds the memory of all caches together: half for blocks of recent data and own flushes, a quarter for blocks of old
 	// data, a quarter for decompressed batches. Default 256 MiB.
 	CacheBytes int64
-	// BlockBytes is how much one block is, the unit of reading and caching. Default 1 MiB.
+	// BlockBytes is how much one block of recent data is, the unit of reading and caching: large, because the readers of all partitions tail
+	// the same objects. Default 1 MiB.
 	BlockBytes int64
+	// OldBlockBytes is the same for old data: small, because one partition is a small part of a level-0 object, and replays of its neighbours
+	// are elsewhere. Adjacent blocks are one GET. BlockBytes must be a multiple of it. Default 16 KiB where that divides BlockBytes, else BlockBytes.
+	OldBlockBytes int64
 	// OldAge: data older than this is old. Misses of old data go through a pool and a rate limit of their own. Default 2 minutes.
 	OldAge time.Duration
 	// Reads is how many GETs of recent data run at a time. Default 64.
 	Reads int
-	// OldReads is how many GETs of old data run at a time. Default 4.
+	// OldReads is how many GETs of old data run at a time. Default 16.
 	OldReads int
 	// OldBytesPerSecond is how many bytes of old data one tenant may cause to be read. Default 512 MiB; below zero = no limit.
 	OldBytesPerSecond int64
@@ -46,7 +50,8 @@ const (
 	DefaultBlockBytes        = 1 << 20
 	DefaultOldAge            = 2 * time.Minute
 	DefaultReads             = 64
-	DefaultOldReads          = 4
+	DefaultOldBlockBytes     = 16 << 10
+	DefaultOldReads          = 16
 	DefaultOldBytesPerSecond = 512 << 20
 	DefaultReadAhead         = 4
 	DefaultGetTimeout        = 30 * time.Second
@@ -65,6 +70,10 @@ func orDefault[T int | int64 | time.Duration](v *T, d T) {
 func (o Options) WithDefaults() Options {
 	orDefault(&o.CacheBytes, DefaultCacheBytes)
 	orDefault(&o.BlockBytes, DefaultBlockBytes)
+	if o.BlockBytes%DefaultOldBlockBytes == 0 {
+		orDefault(&o.OldBlockBytes, DefaultOldBlockBytes)
+	}
+	orDefault(&o.OldBlockBytes, o.BlockBytes)
 	orDefault(&o.OldAge, DefaultOldAge)
 	orDefault(&o.Reads, DefaultReads)
 	orDefault(&o.OldReads, DefaultOldReads)
@@ -94,6 +103,7 @@ func (o Options) Validate() error {
 	fault(o.View == nil, "View is required")
 	fault(o.Store == nil, "Store is required")
 	fault(o.BlockBytes < minBlockBytes || o.BlockBytes > maxBlockBytes, "BlockBytes is %d, must be %d to %d", o.BlockBytes, minBlockBytes, maxBlockBytes)
+	fault(o.OldBlockBytes < 1 || o.BlockBytes%max(o.OldBlockBytes, 1) != 0, "OldBlockBytes is %d, must divide BlockBytes, which is %d", o.OldBlockBytes, o.BlockBytes)
 	fault(o.CacheBytes < 4*o.BlockBytes, "CacheBytes is %d, must be at least four blocks of %d", o.CacheBytes, o.BlockBytes)
 	fault(o.OldAge < 0, "OldAge is %s, must not be negative", o.OldAge)
 	fault(o.Reads < 0, "Reads is %d, must not be negative", o.Reads)
