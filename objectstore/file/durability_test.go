@@ -130,6 +130,35 @@ func TestAcknowledgedIsDurable(t *testing.T) {
 	}
 }
 
+// TestRetrySyncs: an attempt that ended between its link and its sync left an object that is there and not durable; the retry that
+// recognises it must not answer before it is.
+func TestRetrySyncs(t *testing.T) {
+	root := t.TempDir()
+	o := realOps()
+	failures := 1
+	o.syncDir = func(d *os.File) error {
+		if d.Name() == filepath.Join(root, "d.d") && failures > 0 {
+			failures--
+			return &os.PathError{Op: "fsync", Path: d.Name(), Err: syscall.ENOSPC}
+		}
+		return d.Sync()
+	}
+	l, o := watch(o)
+	s := openAt(t, root, Options{ops: o})
+	if _, err := s.PutIfAbsent(t.Context(), "d/k", []byte("body"), "w"); !objectstore.IsIndefinite(err) {
+		t.Fatalf("put over a failing sync: %v, want unknown", err)
+	}
+	if err := l.survives(root, "d/k"); err == nil {
+		t.Fatal("the object is durable already: the test shows nothing")
+	}
+	if _, err := s.PutIfAbsent(t.Context(), "d/k", []byte("body"), "w"); err != nil {
+		t.Fatalf("retry: %v", err)
+	}
+	if err := l.survives(root, "d/k"); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestPutsShareSync holds a folder's sync while others arrive: they must all be served by one more sync, and none before it.
 func TestPutsShareSync(t *testing.T) {
 	const others = 30
