@@ -32,7 +32,11 @@ type Log struct {
 	applied  applied
 	barriers barriers
 	health   health
-	entropy  struct {
+	watching struct {
+		sync.Mutex
+		cancel context.CancelFunc // ends the watch that runs; the applier starts another
+	}
+	entropy struct {
 		sync.Mutex
 		src *ulid.LockedMonotonicReader
 	}
@@ -142,11 +146,10 @@ func (l *Log) Available() error {
 
 // Status is what this node knows, for readiness and operators.
 func (l *Log) Status() Status {
-	_, stuck, _ := l.health.state(l.o.Clock)
 	l.queue.Lock()
 	waiting := len(l.queue.items)
 	l.queue.Unlock()
-	return Status{Ready: l.Available() == nil, Revision: l.applied.get(), Stuck: stuck, Submitted: waiting}
+	return Status{Ready: l.Available() == nil, Revision: l.applied.get(), Stuck: l.health.stuckFor(l.o.Clock), Submitted: waiting}
 }
 
 // setFatal stops the log for good: an entry that this build cannot apply must not be skipped.

@@ -43,7 +43,7 @@ func (t *tail) add(e *LogEntry, now time.Time) {
 func (l *Log) applier() {
 	for wait := 20 * time.Millisecond; ; {
 		before := l.applied.get()
-		err := l.o.Driver.Watch(l.ctx, before+1, l.onEvents)
+		err := l.watch(before + 1)
 		if l.ctx.Err() != nil {
 			return
 		}
@@ -68,6 +68,24 @@ func (l *Log) applier() {
 			return
 		}
 		wait = min(2*wait, time.Second)
+	}
+}
+
+func (l *Log) watch(from int64) error {
+	ctx, cancel := context.WithCancel(l.ctx)
+	defer cancel()
+	l.watching.Lock()
+	l.watching.cancel = cancel
+	l.watching.Unlock()
+	return l.o.Driver.Watch(ctx, from, l.onEvents)
+}
+
+// rewatch ends the watch that runs.
+func (l *Log) rewatch() {
+	l.watching.Lock()
+	defer l.watching.Unlock()
+	if l.watching.cancel != nil {
+		l.watching.cancel()
 	}
 }
 

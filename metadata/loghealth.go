@@ -11,11 +11,13 @@ import (
 //
 //	good --a head read fails, the last success is StuckAfter ago--> down --a head read or append succeeds--> good
 //	good --a transaction is StuckAfter old----------------------> stuck --its outcome is known-------------> good or down
+//	good --apply does not reach a head within SubmitTimeout-----> lagging --it does------------------------> good
 type health struct {
 	sync.Mutex
 	lastGood time.Time // a read or append with a quorum succeeded
 	down     bool      // no quorum for StuckAfter
 	stuck    bool      // the transaction in flight has no answer
+	lagging  bool      // the watch does not show what the store has
 	flight   time.Time // when the transaction in flight began; zero = none
 }
 
@@ -63,25 +65,41 @@ func (h *health) setDown() {
 	h.down = true
 }
 
-func (h *health) isDown() bool {
+// setLagging records whether apply has reached a head that was read.
+func (h *health) setLagging(lagging bool) {
 	h.Lock()
 	defer h.Unlock()
-	return h.down
+	h.lagging = lagging
+}
+
+// readable says whether a linearizable read may be tried.
+func (h *health) readable() bool {
+	h.Lock()
+	defer h.Unlock()
+	return !h.down && !h.lagging
 }
 
 func (h *health) available() bool {
 	h.Lock()
 	defer h.Unlock()
-	return !h.down && !h.stuck
+	return !h.down && !h.stuck && !h.lagging
 }
 
-func (h *health) state(clock clockwork.Clock) (available bool, stuck time.Duration, sinceGood time.Duration) {
+// stuckFor is how long a stuck transaction has been in flight; 0 = none is stuck.
+func (h *health) stuckFor(clock clockwork.Clock) time.Duration {
 	h.Lock()
 	defer h.Unlock()
-	if !h.flight.IsZero() && h.stuck {
-		stuck = clock.Since(h.flight)
+	if h.flight.IsZero() || !h.stuck {
+		return 0
 	}
-	return !h.down && !h.stuck, stuck, clock.Since(h.lastGood)
+	return clock.Since(h.flight)
+}
+
+// probeDue says whether nothing has shown the quorum lately, or a barrier is needed to see that apply goes on.
+func (h *health) probeDue(now time.Time, every time.Duration) bool {
+	h.Lock()
+	defer h.Unlock()
+	return h.lagging || now.Sub(h.lastGood) >= every
 }
 
 // probe checks the quorum when nothing else has shown it lately: so an idle node's readiness is true, and a node that has refused
@@ -95,7 +113,7 @@ func (l *Log) probe() {
 		case <-l.ctx.Done():
 			return
 		}
-		if _, _, since := l.health.state(l.o.Clock); since < l.o.ProbeInterval {
+		if !l.health.probeDue(l.o.Clock.Now(), l.o.ProbeInterval) {
 			continue
 		}
 		b, err := l.joinBarrier()

@@ -332,3 +332,40 @@ func TestUndecodableEntryIsFatal(t *testing.T) {
 		}
 	})
 }
+
+// A watch that is open and shows nothing: reads are refused within bounds, and it is started again.
+func TestSilentWatchIsStartedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFabric(t)
+		a, b := f.open(), f.open()
+		topic := a.topic(t, "acme", "orders", 1)
+		b.head(t, topic, 0)
+		deaf := b.faults.Calls(metafault.Watch)
+		never := make(chan struct{})
+		b.faults.SetHook(func(c metafault.Call) metafault.Action {
+			if c.Op == metafault.Deliver && deaf > 0 {
+				deaf = 0
+				return metafault.Action{Wait: never, Err: errors.New("cut")}
+			}
+			return metafault.Action{}
+		})
+		a.commit(t, batch{topic, 0, 1})
+		begin := time.Now()
+		if err := b.Sync(t.Context()); api.CodeOf(err) != api.CodeMetadataUnavailable {
+			t.Errorf("sync over a silent watch: %v", err)
+		}
+		if took := time.Since(begin); took > 6*time.Second {
+			t.Errorf("it was refused after %s", took)
+		}
+		if b.Status().Ready {
+			t.Error("ready although it lags")
+		}
+		time.Sleep(3 * time.Second) // virtual: the probe
+		if got := b.head(t, topic, 0); got != 1 {
+			t.Errorf("head %d, want 1", got)
+		}
+		if !b.Status().Ready {
+			t.Error("not ready although it has caught up")
+		}
+	})
+}

@@ -2,6 +2,7 @@ package metadata
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -36,7 +37,7 @@ func (l *Log) Sync(ctx context.Context) error {
 	if failpoint.Enabled(failpoint.NoLinearizableRead) {
 		return nil
 	}
-	if l.health.isDown() {
+	if !l.health.readable() {
 		return unavailable(nil, "the metadata log has no quorum") // the probe brings it back
 	}
 	b, err := l.joinBarrier()
@@ -164,17 +165,35 @@ func (a *applied) wait(r int64) <-chan struct{} {
 	return w.ch
 }
 
+// waitApplied waits until apply has reached a head. A watch that does not get there is given up, and started again.
 func (l *Log) waitApplied(revision int64) error {
 	ch := l.applied.wait(revision)
 	if ch == nil {
+		l.health.setLagging(false)
 		return nil
 	}
+	late := l.o.Clock.NewTimer(l.o.SubmitTimeout)
+	defer late.Stop()
 	select {
 	case <-ch:
+		l.health.setLagging(false)
 		return nil
+	case <-late.Chan():
+		l.applied.forget(ch)
+		l.health.setLagging(true)
+		l.o.Logger.Warn("metadata watch lags behind the store, starting it again", "applied", l.applied.get(), "head", revision)
+		l.rewatch()
+		return unavailable(nil, "this node lags behind the metadata log")
 	case <-l.failed:
 		return l.fatal()
 	case <-l.ctx.Done():
 		return unavailable(l.ctx.Err(), "this node is shutting down")
 	}
+}
+
+// forget takes a waiter away.
+func (a *applied) forget(ch <-chan struct{}) {
+	a.Lock()
+	defer a.Unlock()
+	a.waiters = slices.DeleteFunc(a.waiters, func(w revisionWaiter) bool { return w.ch == ch })
 }

@@ -16,7 +16,7 @@ func NewPending() *Pending {
 func (p *Pending) Done() <-chan struct{} { return p.done }
 
 // Result gives one result a batch, in the order of the commit, or the error for which the whole commit definitely had no effect
-// (METADATA_UNAVAILABLE). Call it after Done.
+// (METADATA_UNAVAILABLE, TOO_LARGE), or OUTCOME_UNKNOWN when the log was closed, or lost sight of the commit, before it knew. Call it after Done.
 func (p *Pending) Result() ([]BatchResult, error) { return p.results, p.err }
 
 // Resolve sets the outcome, once.
