@@ -75,12 +75,12 @@ func TestCrash(t *testing.T) {
 	root := t.TempDir()
 	r := rand.New(rand.NewPCG(1, 2))
 	acked := map[string]string{} // key to writer
-	for round := range 6 {
+	for round := range 5 {
 		names := []string{fmt.Sprintf("a%d", round), fmt.Sprintf("b%d", round)}
 		acks := make([][]string, len(names))
 		var wg sync.WaitGroup
 		for i, name := range names {
-			killAfter := 1 + r.IntN(30)
+			killAfter := 1 + r.IntN(20)
 			wg.Go(func() { acks[i] = runAndKill(t, root, name, killAfter) })
 		}
 		wg.Wait()
