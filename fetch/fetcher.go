@@ -22,6 +22,8 @@ type Fetcher struct {
 	m       *metrics
 	blocks  *blocks
 	batches *lru[batchKey, *segment.DecodedBatch] // decompressed
+	none    *lru[batchKey, *segment.DecodedBatch] // always empty
+	runs    *lru[batchKey, []runPart]             // directories of runs
 	limits  *oldLimits
 	scans   *lru[scanKey, struct{}] // where a read stopped before the head: a read from there is part of a scan
 	reports *lru[batchKey, struct{}]
@@ -57,6 +59,8 @@ func New(o Options) (*Fetcher, error) {
 		o:       o,
 		blocks:  b,
 		batches: newLRU[batchKey](o.CacheBytes/4, func(b *segment.DecodedBatch) int64 { return int64(b.Size()) + extentOverhead }),
+		none:    newLRU[batchKey](0, func(*segment.DecodedBatch) int64 { return 1 }),
+		runs:    newLRU[batchKey](o.CacheBytes/32, func(d []runPart) int64 { return runPartBytes * int64(len(d)+2) }),
 		limits:  newOldLimits(o.OldBytesPerSecond, maxGetBytes, o.Clock),
 		scans:   newLRU[scanKey](maxScans, one),
 		reports: newLRU[batchKey](maxReports, one),

@@ -5,11 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/forebaymq/forebay/api"
 	"github.com/forebaymq/forebay/metadata"
-	"github.com/forebaymq/forebay/objectstore"
 	"github.com/forebaymq/forebay/segment"
 )
 
@@ -154,9 +154,13 @@ var errRelocate = errors.New("object is missing, ask the index again")
 // readEntries reads batches until a limit is reached or the entries end. rest are the entries that it has not finished. It returns
 // errRelocate for the first missing object of a read.
 func (f *Fetcher) readEntries(ctx context.Context, rd *reading, entries []metadata.IndexEntry) (rest []metadata.IndexEntry, err error) {
+	ready := 0 // entries at the front that are known to be single batches
 	for len(entries) > 0 && !rd.full && err == nil {
+		if entries, ready, err = f.expand(ctx, rd, entries, ready); err != nil {
+			break
+		}
 		var loads []load
-		if loads, err = f.begin(ctx, rd, entries); err != nil {
+		if loads, err = f.begin(ctx, rd, entries[:ready]); err != nil {
 			break
 		}
 		for i := range loads {
@@ -164,17 +168,23 @@ func (f *Fetcher) readEntries(ctx context.Context, rd *reading, entries []metada
 				break
 			}
 			entries = entries[1:]
+			ready--
 		}
 		f.blocks.release(loads)
 	}
 	return entries, err
 }
 
-// begin starts to load the batches that the rest of the read probably needs: one at least.
-func (f *Fetcher) begin(ctx context.Context, rd *reading, entries []metadata.IndexEntry) ([]load, error) {
+// window gives how many entries the rest of the read probably needs: one at least.
+func (f *Fetcher) window(rd *reading, entries []metadata.IndexEntry) int {
+	n, _ := f.estimate(rd, entries)
+	return n
+}
+
+// estimate gives the window, and how many records it has from rd.next on.
+func (f *Fetcher) estimate(rd *reading, entries []metadata.IndexEntry) (n, records int) {
 	ratio := math.Float64frombits(f.ratio.Load())
-	records, size := 0, rd.bytes
-	n := 0
+	size := rd.bytes
 	for n < len(entries) && (n == 0 || records < rd.maxRecords-len(rd.res.Records) && size < rd.maxBytes) {
 		e := &entries[n]
 		// Of the first batch only a part may be wanted; the others count whole.
@@ -183,6 +193,12 @@ func (f *Fetcher) begin(ctx context.Context, rd *reading, entries []metadata.Ind
 		records += int(math.Ceil(float64(e.Records) * share))
 		n++
 	}
+	return n, records
+}
+
+// begin starts to load the batches that the rest of the read probably needs: one at least.
+func (f *Fetcher) begin(ctx context.Context, rd *reading, entries []metadata.IndexEntry) ([]load, error) {
+	n, records := f.estimate(rd, entries)
 	if rd.res.Records == nil {
 		rd.res.Records = make([]segment.Record, 0, max(1, min(records, rd.maxRecords, maxInitialRecords)))
 	}
@@ -240,15 +256,10 @@ func (f *Fetcher) decoded(ctx context.Context, rd *reading, l *load) (*segment.D
 		defer f.blocks.release(again)
 		b, err = f.decode(ctx, rd, &again[0])
 	}
-	switch {
-	case err == nil:
-		return b, nil
-	case errors.Is(err, objectstore.ErrNotFound) && !rd.relocated:
-		return nil, errRelocate
-	case errors.Is(err, objectstore.ErrNotFound), errors.Is(err, segment.ErrCorrupt), errors.Is(err, segment.ErrUnsupportedVersion):
-		return nil, f.unreadable(rd, e, err)
+	if err != nil {
+		return nil, f.loadError(rd, e, err)
 	}
-	return nil, mapError(err)
+	return b, nil
 }
 
 // belongs makes sure that one topic's records are never shown to a reader of another, whatever the index says.
@@ -409,7 +420,12 @@ func (f *Fetcher) readAhead(rd *reading, rest []metadata.IndexEntry) {
 		budget -= int64(rest[n].Ref.Len)
 		n++
 	}
-	loads, missing := f.lookup(rest[:n])
+	ahead := rest[:n]
+	if last := &rest[n-1]; budget < 0 && isRun(last) { // of a long run only as much as fits
+		ahead = slices.Clone(ahead)
+		ahead[n-1].Ref.Len = uint32(max(1, int64(last.Ref.Len)+budget))
+	}
+	loads, missing := f.lookup(ahead)
 	if !f.limits.take(rd.tenant, missing) {
 		return
 	}

@@ -43,8 +43,16 @@ func (f *Fetcher) OffsetForTime(ctx context.Context, id metadata.TopicID, partit
 	}
 }
 
-// search finds the first record of a sparse batch at or after both rd.next and ms.
-func (f *Fetcher) search(ctx context.Context, rd *reading, e *metadata.IndexEntry, ms int64) (int64, error) {
+// search finds the first record of a sparse batch or run at or after both rd.next and ms.
+func (f *Fetcher) search(ctx context.Context, rd *reading, run *metadata.IndexEntry, ms int64) (int64, error) {
+	part, found, err := f.partForTime(ctx, rd, run, ms)
+	if err != nil {
+		return 0, err
+	}
+	if !found {
+		return run.Last + 1, nil
+	}
+	e := &part
 	loads, _ := f.lookup([]metadata.IndexEntry{*e})
 	f.blocks.start(loads)
 	defer f.blocks.release(loads)

@@ -19,6 +19,17 @@ const (
 	BeforeAck   = "ingest.before-ack"   // the result is known, the answer is not written
 )
 
+// Places in compaction, in the order in which a job and then the collector pass them.
+const (
+	CompactorBeforePut     = "compactor.before-put"     // an object is built, nothing is uploaded
+	CompactorAfterPut      = "compactor.after-put"      // the object is durable, no Replace names it
+	CompactorBeforeReplace = "compactor.before-replace" // all objects of the groups at hand are durable
+	CompactorAfterReplace  = "compactor.after-replace"  // the Replaces are committed, what they replaced is garbage
+	CollectorAfterBoundary = "compactor.after-boundary" // the GC boundary is raised, nothing is deleted
+	CollectorBeforeDelete  = "compactor.before-delete"  // the keys are chosen and checked
+	CollectorAfterDelete   = "compactor.after-delete"   // the store has answered
+)
+
 // Fences that a broken build removes, to prove that the checkers notice.
 const (
 	NoLinearizableRead = "metadata.no-linearizable-read" // Sync returns at once

@@ -1,0 +1,5 @@
+package compactor
+
+func (c *Compactor) collector() {}
+
+func (c *Compactor) gauges() {}
