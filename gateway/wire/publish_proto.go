@@ -122,7 +122,9 @@ func (d *recordsProto) topic(p *Publish, b []byte) error {
 	err = eachField(b, place, func(num protowire.Number, f field) error {
 		switch {
 		case num == topicName && f.typ == protowire.BytesType:
-			t.Topic = string(f.bytes)
+			if t.Topic = string(f.bytes); !utf8.ValidString(t.Topic) {
+				return invalid(place+"/topic", "must be valid UTF-8")
+			}
 			return nil
 		case num == topicRecords && f.typ == protowire.BytesType:
 			return d.record(&t, f.bytes)
@@ -240,7 +242,8 @@ func (d *recordsProto) header(rec *segment.Record, b []byte) bool {
 	var name, value []byte
 	for len(b) > 0 {
 		num, f, n := consumeField(b)
-		if n < 0 || f.typ != protowire.BytesType || num != headerName && num != headerValue {
+		// Each occurrence is checked, one that a later one replaces too, as every other decoder does.
+		if n < 0 || f.typ != protowire.BytesType || num != headerName && num != headerValue || !utf8.Valid(f.bytes) {
 			return false
 		}
 		b = b[n:]
@@ -249,9 +252,6 @@ func (d *recordsProto) header(rec *segment.Record, b []byte) bool {
 		} else {
 			value = f.bytes
 		}
-	}
-	if !utf8.Valid(name) || !utf8.Valid(value) {
-		return false
 	}
 	if rec.Headers == nil {
 		rec.Headers = make([]segment.Header, 0, d.headers.expect())
@@ -264,7 +264,9 @@ func decodeProducer(p *metadata.Producer, b []byte) error {
 	return eachField(b, "/producer", func(num protowire.Number, f field) error {
 		switch {
 		case num == producerID && f.typ == protowire.BytesType:
-			p.ID = string(f.bytes)
+			if p.ID = string(f.bytes); !utf8.ValidString(p.ID) {
+				return invalid("/producer/id", "must be valid UTF-8")
+			}
 		case num == producerEpoch && f.typ == protowire.VarintType:
 			p.Epoch = int64(f.number)
 		case num == producerSequence && f.typ == protowire.VarintType:
