@@ -48,9 +48,9 @@ type LogEntry struct {
 // SnapshotPointer says where a shard's newest snapshot is.
 type SnapshotPointer struct {
 	Shard    int
-	Revision int64  // the snapshot contains every entry at or below it
-	Object   string // key in the object store
-	Hash     [32]byte
+	Revision int64    // the snapshot contains every entry at or below it
+	Object   string   // key in the object store
+	Hash     [32]byte // of the state, State.Hash
 }
 
 // Loaded is a consistent picture of the store at one revision.

@@ -2,7 +2,6 @@ package metadata
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"maps"
@@ -243,12 +242,13 @@ func (l *Log) snapshotDue(shard int, now time.Time) bool {
 func (l *Log) snapshot(ctx context.Context, k *keeping, shard int) error {
 	s := l.shards[shard]
 	s.mu.RLock()
-	body := s.mu.state.MarshalSnapshot()
+	plain := s.mu.state.SnapshotBody()
 	p := SnapshotPointer{Shard: shard, Revision: s.mu.state.Revision()}
 	ends := maps.Clone(s.mu.tail.streams)
 	entries, bytes := s.mu.tail.entries, s.mu.tail.bytes
 	s.mu.RUnlock()
-	p.Hash = sha256.Sum256(body)
+	var body []byte
+	body, p.Hash = SealSnapshot(plain) // compression and hash need no lock
 	p.Object = snapshotKey(p)
 	if _, err := l.o.Store.PutIfAbsent(ctx, p.Object, body, fmt.Sprintf("snap-%x", p.Hash[:16])); err != nil {
 		return fmt.Errorf("write snapshot %s: %w", p.Object, err)

@@ -223,7 +223,7 @@ func (l *Log) splitCommit(c *Commit) (s *submission, index [][]int32) {
 			index = append(index, nil)
 		}
 		sub := s.parts[at].cmd.(*Commit)
-		if b.Group >= 0 {
+		if b.Group >= 0 && int(b.Group) < len(c.Groups) { // one that is outside stays so, and the encoder refuses it
 			g, ok := groups[b.Group]
 			if !ok {
 				g = int32(len(sub.Groups))

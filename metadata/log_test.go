@@ -389,3 +389,60 @@ func TestOpenRefusesAForeignFabric(t *testing.T) {
 		t.Errorf("shards %d, want the fabric's 4", n.Fabric().Shards)
 	}
 }
+
+// Commits that can never be written fail alone, definitely, in the middle of a group; their neighbours keep their order.
+func TestHopelessCommitsFailAlone(t *testing.T) {
+	f := newFabric(t)
+	a := f.open()
+	topic, far := a.topic(t, "acme", "orders", 1), a.topic(t, "zeta", "x", 1)
+	gate := make(chan struct{})
+	a.faults.SetHook(func(c metafault.Call) metafault.Action {
+		if c.Op == metafault.Append {
+			return metafault.Action{Wait: gate}
+		}
+		return metafault.Action{}
+	})
+	good := func() *metadata.Commit { return commitOf(batch{topic, 0, 1}) }
+	huge := commitOf(batch{topic, 0, 120_000})
+	huge.Groups = []metadata.Group{{Tenant: "acme"}}
+	huge.Batches[0].Group, huge.Batches[0].IDHashes = 0, make([][16]byte, 120_000)
+	for i := range huge.Batches[0].IDHashes {
+		huge.Batches[0].IDHashes[i] = [16]byte{byte(i), byte(i >> 8), byte(i >> 16), 1}
+	}
+	malformed := commitOf(batch{topic, 0, 1})
+	malformed.Batches[0].Group = 7
+	malformedOver := commitOf(batch{topic, 0, 1}, batch{far, 0, 1})
+	malformedOver.Batches[1].Group = 7
+	first := a.SubmitCommit(good()) // holds the submitter, so that the others form a group
+	commits := []*metadata.Commit{good(), good(), huge, good(), malformed, good(), malformedOver, good()}
+	var pending []*metadata.Pending
+	for _, c := range commits {
+		pending = append(pending, a.SubmitCommit(c))
+	}
+	close(gate)
+	if r, err := await(t, first); err != nil || bases(t, r)[0] != 0 {
+		t.Fatal(r, err)
+	}
+	next := int64(1)
+	for i, p := range pending {
+		r, err := await(t, p)
+		switch commits[i] {
+		case huge:
+			if api.CodeOf(err) != api.CodeTooLarge {
+				t.Errorf("too large: %v", err)
+			}
+		case malformed, malformedOver:
+			if err == nil || api.CodeOf(err) == api.CodeOutcomeUnknown {
+				t.Errorf("malformed: %v, %v", r, err)
+			}
+		default:
+			if err != nil || bases(t, r)[0] != next {
+				t.Errorf("commit %d: %+v, %v, want base %d", i, r, err, next)
+			}
+			next++
+		}
+	}
+	if got := a.head(t, topic, 0); got != next {
+		t.Errorf("head %d, want %d", got, next)
+	}
+}

@@ -2,7 +2,6 @@ package metadata
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"time"
@@ -94,8 +93,8 @@ func (l *Log) readSnapshot(ctx context.Context, p SnapshotPointer) (*State, erro
 	if err != nil {
 		return nil, fmt.Errorf("read snapshot %s: %w", p.Object, err)
 	}
-	if sha256.Sum256(body) != p.Hash {
-		return nil, fmt.Errorf("read snapshot %s: content does not match the pointer's hash", p.Object)
+	if hash, err := SnapshotHash(body); err != nil || hash != p.Hash {
+		return nil, fmt.Errorf("read snapshot %s: %w", p.Object, errors.Join(err, ErrSnapshotMismatch))
 	}
 	s, err := UnmarshalSnapshot(body)
 	if err != nil {

@@ -1,5 +1,7 @@
 package metadata
 
+import "crypto/sha256"
+
 // ShardHash is the hash of one shard's state at a revision. Two nodes that applied the same entries have equal ones.
 type ShardHash struct {
 	Revision int64 // of the last entry that the shard has applied
@@ -51,8 +53,9 @@ func (l *Log) Hashes() map[int]ShardHash {
 	out := make(map[int]ShardHash, len(l.shards))
 	for i, s := range l.shards {
 		s.mu.RLock()
-		out[i] = ShardHash{Revision: s.mu.state.Revision(), Hash: s.mu.state.Hash()}
+		revision, body := s.mu.state.Revision(), s.mu.state.SnapshotBody()
 		s.mu.RUnlock()
+		out[i] = ShardHash{Revision: revision, Hash: sha256.Sum256(body)} // as State.Hash
 	}
 	return out
 }

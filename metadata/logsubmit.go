@@ -151,7 +151,7 @@ func (l *Log) submitter() {
 				return
 			}
 		}
-		l.submit(subs)
+		_ = l.submit(subs) // whoever submitted was told
 		select {
 		case <-l.ctx.Done():
 			return
@@ -160,23 +160,32 @@ func (l *Log) submitter() {
 	}
 }
 
-func (l *Log) submit(subs []*submission) {
+// submit writes submissions in one transaction, or in several where one of them does not fit or is not well-formed: it halves until that one is
+// alone, so that only that one fails. It returns METADATA_UNAVAILABLE when the store was not there: what comes behind must not be tried then,
+// because commits take effect in their order or not at all.
+func (l *Log) submit(subs []*submission) error {
 	tx, err := l.build(subs)
 	if err == nil {
 		err = l.run(tx)
 	}
-	if err == nil {
-		return
-	}
-	if len(subs) > 1 && api.CodeOf(err) != api.CodeMetadataUnavailable && !errors.Is(err, ErrClaimLost) {
-		// One of them is too large, or not well-formed: halve until it is alone, so that only that one fails.
-		l.submit(subs[:len(subs)/2])
-		l.submit(subs[len(subs)/2:])
-		return
+	away := func() bool { return api.CodeOf(err) == api.CodeMetadataUnavailable }
+	switch {
+	case err == nil:
+		return nil
+	case len(subs) > 1 && !away() && !errors.Is(err, ErrClaimLost):
+		half := len(subs) / 2
+		if err = l.submit(subs[:half]); err == nil {
+			return l.submit(subs[half:])
+		}
+		subs = subs[half:]
 	}
 	for _, s := range subs {
 		s.fail(definite(err))
 	}
+	if away() {
+		return err
+	}
+	return nil
 }
 
 // fail ends s without an effect, or without knowing it where an attempt was made before.

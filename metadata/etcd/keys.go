@@ -70,7 +70,7 @@ func (k keys) parseSnap(key string) (shard int, err error) {
 type pointerValue struct {
 	Revision int64  `json:"revision"`
 	Object   string `json:"object"`
-	Hash     []byte `json:"hash"` // SHA-256 of the object, base64
+	Hash     []byte `json:"hash"` // State.Hash, base64
 }
 
 func encodePointer(p metadata.SnapshotPointer) (string, error) {
