@@ -75,7 +75,7 @@ func New(o Options) (*Compactor, error) {
 func (c *Compactor) Start(ctx context.Context) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.mu.started || c.mu.closed {
+	if c.mu.started || c.mu.closed || c.o.Off {
 		return
 	}
 	c.mu.started = true

@@ -10,7 +10,7 @@
 //   - Compactor: Start, Close; runs inside every node, or alone.
 //   - Policy: when what is merged. The planners (plan.go, class.go) are pure functions of the metadata and of a Policy.
 //   - Job, Group: what one worker does under one claim.
-//   - LifecycleStore: a bucket with rules. Optional; without, everything is deleted by the collector.
+//   - Options.Lifecycle: a bucket with rules. Optional; without, everything is deleted by the collector.
 //
 // A shard is claimed for a short time by whichever node finds work in it, and every write carries the claim's epoch: a node that was paused
 // beyond its claim changes nothing. A job writes an object first and then replaces the batches in the metadata; what fails in between is

@@ -5,43 +5,26 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/forebaymq/forebay/objectstore"
 )
-
-// Rule is one lifecycle rule of a bucket: objects under Prefix are deleted by the store when they are Days old.
-type Rule struct {
-	ID      string
-	Prefix  string // within the store, as its keys are; ends with a slash in rules of ours
-	Days    int
-	Enabled bool
-	// Native is the store's own form of a rule that it has read, for rules that these fields do not describe. PutRules writes it back as it
-	// was, and looks at nothing else of that rule. nil in rules that we make.
-	Native any
-}
-
-// LifecycleStore is a bucket that deletes by rules.
-type LifecycleStore interface {
-	// Rules gives all rules of the bucket, also those that others made.
-	Rules(ctx context.Context) ([]Rule, error)
-	// PutRules replaces all rules of the bucket.
-	PutRules(ctx context.Context, rules []Rule) error
-}
 
 // rulePrefix begins the IDs of our rules, and of no others.
 const rulePrefix = "forebay-retention-"
 
 // wantedRules are our rules: one a class, a day beyond it. Each prefix is a whole class and ends with its delimiter; level 0, snapshots and what
 // is kept are under none of them.
-func wantedRules() []Rule {
-	var out []Rule
+func wantedRules() []objectstore.LifecycleRule {
+	var out []objectstore.LifecycleRule
 	for _, days := range classDays() {
-		out = append(out, Rule{ID: fmt.Sprintf("%s%dd", rulePrefix, days), Prefix: className(days) + "/", Days: days + 1, Enabled: true})
+		out = append(out, objectstore.LifecycleRule{ID: fmt.Sprintf("%s%dd", rulePrefix, days), Prefix: className(days) + "/", Days: days + 1, Enabled: true})
 	}
 	return out
 }
 
 // planRules gives the rules that the bucket should have: those of others as they are, in their order, and ours. changed says whether that
 // differs from what it has.
-func planRules(have []Rule) (want []Rule, changed bool) {
+func planRules(have []objectstore.LifecycleRule) (want []objectstore.LifecycleRule, changed bool) {
 	ours := wantedRules()
 	found := 0
 	for _, r := range have {
@@ -49,7 +32,7 @@ func planRules(have []Rule) (want []Rule, changed bool) {
 			want = append(want, r)
 			continue
 		}
-		same := slices.ContainsFunc(ours, func(o Rule) bool {
+		same := slices.ContainsFunc(ours, func(o objectstore.LifecycleRule) bool {
 			return o.ID == r.ID && o.Prefix == r.Prefix && o.Days == r.Days && r.Enabled
 		})
 		if same {
@@ -62,7 +45,7 @@ func planRules(have []Rule) (want []Rule, changed bool) {
 }
 
 // dangers names the rules of others that may delete what the metadata still refers to.
-func dangers(have []Rule) []string {
+func dangers(have []objectstore.LifecycleRule) []string {
 	var out []string
 	for _, r := range have {
 		if strings.HasPrefix(r.ID, rulePrefix) || !r.Enabled || r.Days <= 0 {
@@ -87,7 +70,7 @@ func (c *Compactor) reconcileRules(ctx context.Context) error {
 }
 
 func (c *Compactor) putRules(ctx context.Context) (outcome string, err error) {
-	have, err := c.o.Lifecycle.Rules(ctx)
+	have, err := c.o.Lifecycle.LifecycleRules(ctx)
 	if err != nil {
 		return "failed", fmt.Errorf("read the bucket's lifecycle rules: %w", err)
 	}
@@ -98,10 +81,10 @@ func (c *Compactor) putRules(ctx context.Context) (outcome string, err error) {
 	if !changed {
 		return "unchanged", nil
 	}
-	if err := c.o.Lifecycle.PutRules(ctx, want); err != nil {
+	if err := c.o.Lifecycle.PutLifecycleRules(ctx, want); err != nil {
 		return "failed", fmt.Errorf("write the bucket's lifecycle rules: %w", err)
 	}
-	now, err := c.o.Lifecycle.Rules(ctx)
+	now, err := c.o.Lifecycle.LifecycleRules(ctx)
 	if err != nil {
 		return "failed", fmt.Errorf("read the bucket's lifecycle rules again: %w", err)
 	}

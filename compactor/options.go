@@ -19,11 +19,12 @@ type Options struct {
 	Log   *metadata.Log
 	Store objectstore.Store // under the wrappers that retry
 	// Lifecycle lets the bucket delete by rules what retention has trimmed. nil: the store has no rules, and the collector deletes.
-	Lifecycle LifecycleStore
+	Lifecycle objectstore.LifecycleStore
 
 	Policy  Policy
 	Collect Collection
 
+	Off       bool          // Start does nothing: only reports
 	Workers   int           // jobs at a time on this node: 1
 	Every     time.Duration // how often a shard without a job is looked at: 2 s
 	MoveEvery time.Duration // how often all partitions of a shard are looked at, for copies to a longer class, waste and exact retention: 1 min

@@ -23,6 +23,9 @@ func (s *Server) opsHandler() http.Handler {
 		ErrorLog: promLog{s},
 	}))
 	mux.HandleFunc("GET /debug/state", s.opsDebugState)
+	for name, document := range s.o.Debug {
+		mux.HandleFunc("GET /debug/"+name, func(w http.ResponseWriter, r *http.Request) { s.opsDocument(w, document()) })
+	}
 	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
 	mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
 	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
@@ -68,7 +71,12 @@ func (s *Server) opsDebugState(w http.ResponseWriter, r *http.Request) {
 	if s.o.DebugState != nil {
 		state["state"] = s.o.DebugState()
 	}
-	doc, err := json.MarshalIndent(state, "", "  ")
+	s.opsDocument(w, state)
+}
+
+// opsDocument answers with the JSON form of v.
+func (s *Server) opsDocument(w http.ResponseWriter, v any) {
+	doc, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
 		s.o.Logger.Error("debug state has no JSON form", "error", err)
 		s.opsState(w, err, "")

@@ -58,6 +58,7 @@ type Options struct {
 	Registerer     prometheus.Registerer // default: a registry of the server's own
 	Gatherer       prometheus.Gatherer   // what /metrics shows; default: the same registry
 	TracerProvider trace.TracerProvider  // nil = no spans
+	Debug          map[string]func() any // further JSON documents of the ops port, by name below /debug/; must be safe for concurrent use
 	DebugState     func() any            // what /debug/state shows beside the status; must be safe for concurrent use
 }
 

@@ -25,6 +25,7 @@ type devFlags struct {
 	Data      string `help:"Folder for everything: objects, metadata, the signing key." default:".forebay" placeholder:"DIR"`
 	TokenFile string `help:"File that receives the demo tenant's token (default: token in the data folder)." placeholder:"FILE"`
 	nodeFlags
+	devCompactFlags
 }
 
 type devCmd struct{ devFlags }
@@ -65,6 +66,10 @@ func (c *devCmd) Run(ctx context.Context, e *env) error {
 	cfg.ObjectStore = (&url.URL{Scheme: "file", Path: filepath.Join(data, "objects")}).String()
 	cfg.Etcd.Dir = filepath.Join(data, "etcd")
 	cfg.Auth.DevKey = key
+	if cfg.Compaction, err = c.compaction(); err != nil {
+		return err
+	}
+	cfg.Compaction.Off = c.NoCompaction
 	return runNode(ctx, cfg, func(n *node.Node) error {
 		return c.greet(e, n, data, tokenFile, token)
 	})

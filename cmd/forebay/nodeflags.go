@@ -19,6 +19,7 @@ type nodeFlags struct {
 	Memory       config.Bytes  `help:"Most bytes of records accepted and not yet acknowledged; more get 503." default:"256MiB"`
 	TenantMemory config.Bytes  `help:"The same for one tenant; 0 = half of --memory." default:"0B"`
 	CacheBytes   config.Bytes  `help:"Memory for the read caches." default:"256MiB"`
+	NoCompaction bool          `help:"Neither merge, compact nor collect on this node; others or forebay compact must."`
 	TLSCert      string        `name:"tls-cert" help:"PEM file of the certificate; read again when it changes." placeholder:"FILE"`
 	TLSKey       string        `name:"tls-key" help:"PEM file of its key." placeholder:"FILE"`
 	OTLPEndpoint string        `name:"otlp-endpoint" help:"OpenTelemetry collector for spans (OTLP over HTTP), such as http://localhost:4318." placeholder:"URL"`

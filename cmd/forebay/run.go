@@ -23,9 +23,11 @@ const (
 type cli struct {
 	Config string `help:"Read settings from this YAML file. Its keys are the names of flags." placeholder:"FILE"`
 
-	Dev   devCmd   `cmd:"" help:"Start the embedded fabric: one process, one folder, a demo tenant and its token."`
-	Serve serveCmd `cmd:"" help:"Start a node over an object store and etcd."`
-	Etcd  etcdCmd  `cmd:"" help:"Start one member of the etcd quorum."`
+	Dev     devCmd     `cmd:"" help:"Start the embedded fabric: one process, one folder, a demo tenant and its token."`
+	Serve   serveCmd   `cmd:"" help:"Start a node over an object store and etcd."`
+	Compact compactCmd `cmd:"" help:"Run the compactor alone: merge, compact by key, collect."`
+	Storage storageCmd `cmd:"" help:"What is stored, and what it costs."`
+	Etcd    etcdCmd    `cmd:"" help:"Start one member of the etcd quorum."`
 
 	Topics  topicsCmd  `cmd:"" help:"List, show, create, update and delete topics."`
 	Publish publishCmd `cmd:"" help:"Publish records from arguments, standard input or a file of JSON lines."`

@@ -11,22 +11,14 @@ import (
 
 type serveFlags struct {
 	nodeFlags
-	ObjectStore  string   `help:"Where segments are kept: file:///dir, mem: (tests)." placeholder:"URL" required:""`
-	Etcd         []string `help:"Members of the etcd quorum, separated by commas." placeholder:"HOST:PORT" required:""`
-	EtcdPrefix   string   `help:"Prefix of all keys in etcd; fabrics that share an etcd differ in it." placeholder:"PREFIX"`
-	EtcdCA       string   `name:"etcd-ca" help:"PEM file of the authority of etcd's certificates." placeholder:"FILE"`
-	EtcdCert     string   `help:"PEM file of this node's certificate for etcd." placeholder:"FILE"`
-	EtcdKey      string   `help:"PEM file of its key." placeholder:"FILE"`
-	EtcdUser     string   `help:"User name for etcd." placeholder:"NAME"`
-	EtcdPassword string   `help:"Password for etcd; set it by the environment." placeholder:"PASSWORD" secret:""`
-	Redis        string   `help:"Redis of the work queues. Checked to be a URL; no part of this release uses it." placeholder:"URL" secret:""`
-	Region       string   `help:"Region of this fabric." placeholder:"NAME"`
-	Shards       int      `help:"Shards of the metadata log, when the fabric is new; 0 = 16." default:"0"`
-	JWTKey       []string `name:"jwt-key" help:"PEM files of public keys that sign tokens, separated by commas." placeholder:"FILE"`
-	JWTIssuer    string   `name:"jwt-issuer" help:"Issuer (iss) of those tokens." placeholder:"ISS"`
-	JWTAudience  []string `name:"jwt-audience" help:"Accepted audiences (aud), separated by commas." placeholder:"AUD"`
-	JWTTenant    string   `name:"jwt-tenant-claim" help:"Claim that holds the tenant." default:"tenant"`
-	DevKey       string   `help:"File of a development key: accept HS256 tokens of forebay token. Not for production." placeholder:"FILE"`
+	storageFlags
+	compactFlags
+	Redis       string   `help:"Redis of the work queues. Checked to be a URL; no part of this release uses it." placeholder:"URL" secret:""`
+	JWTKey      []string `name:"jwt-key" help:"PEM files of public keys that sign tokens, separated by commas." placeholder:"FILE"`
+	JWTIssuer   string   `name:"jwt-issuer" help:"Issuer (iss) of those tokens." placeholder:"ISS"`
+	JWTAudience []string `name:"jwt-audience" help:"Accepted audiences (aud), separated by commas." placeholder:"AUD"`
+	JWTTenant   string   `name:"jwt-tenant-claim" help:"Claim that holds the tenant." default:"tenant"`
+	DevKey      string   `help:"File of a development key: accept HS256 tokens of forebay token. Not for production." placeholder:"FILE"`
 }
 
 type serveCmd struct{ serveFlags }
@@ -43,10 +35,11 @@ func (c *serveCmd) Run(ctx context.Context, e *env) error {
 		}
 		logger.Warn("no part of this release uses Redis; the setting has no effect")
 	}
-	cfg.ObjectStore, cfg.Region, cfg.Shards = c.ObjectStore, c.Region, c.Shards
-	cfg.Etcd = node.Etcd{
-		Endpoints: c.Etcd, Prefix: c.EtcdPrefix, CAFile: c.EtcdCA, CertFile: c.EtcdCert, KeyFile: c.EtcdKey, Username: c.EtcdUser, Password: c.EtcdPassword,
+	c.storageFlags.apply(&cfg)
+	if cfg.Compaction, err = c.compaction(); err != nil {
+		return err
 	}
+	cfg.Compaction.Off = c.NoCompaction
 	cfg.Auth = node.Auth{JWTKeyFiles: c.JWTKey, JWTIssuer: c.JWTIssuer, JWTAudience: c.JWTAudience, TenantClaim: c.JWTTenant}
 	if c.DevKey != "" {
 		if cfg.Auth.DevKey, err = readDevKey(c.DevKey); err != nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/forebaymq/forebay/api"
+	"github.com/forebaymq/forebay/compactor"
 	"github.com/forebaymq/forebay/metadata"
 	"github.com/forebaymq/forebay/objectstore"
 	"github.com/forebaymq/forebay/objectstore/faults"
@@ -42,6 +43,7 @@ type Config struct {
 	SegmentBytes   int           // size at which a segment is sealed; 0 = ingest's default, 8 MiB
 	MemoryBytes    int64         // accepted and unanswered records, all tenants; 0 = ingest's default, 256 MiB
 	TenantBytes    int64         // the same of one tenant; 0 = half of MemoryBytes
+	Compaction     Compaction    // merging, retention classes, garbage
 	CacheBytes     int64         // memory for reads; 0 = fetch's default, 256 MiB
 	OTLPEndpoint   string        // URL of an OpenTelemetry collector (OTLP over HTTP) for spans; "" = no spans
 	DrainTimeout   time.Duration // how long Stop waits for requests in flight where its ctx allows; default 30 s
@@ -55,6 +57,15 @@ type Config struct {
 	Logger    *slog.Logger         // default: discards
 	Registry  *prometheus.Registry // default: the node's own
 	Housekeep Housekeeping         // how often the metadata log tidies up
+}
+
+// Compaction says what the node's compactor does; see compactor.Options for the defaults.
+type Compaction struct {
+	Off     bool // this node neither merges nor collects
+	Policy  compactor.Policy
+	Collect compactor.Collection
+	Workers int
+	Every   time.Duration
 }
 
 // Housekeeping paces snapshots of the metadata log; see metadata.Options for the defaults.
@@ -131,11 +142,7 @@ func (c Config) Validate() error {
 		v.check(err == nil, field, "%q is not host:port", addr)
 	}
 	v.check((c.TLSCertFile == "") == (c.TLSKeyFile == ""), "tls-cert", "a certificate and a key belong together")
-	v.check(c.Store != nil || c.ObjectStore != "", "object-store", "is required, such as file:///var/lib/forebay")
-	if _, err := faults.Parse(c.StoreFaults); err != nil {
-		v.check(false, "store-faults", "%v", err)
-	}
-	v.check(c.Shards >= 0 && c.Shards <= metadata.MaxShards, "shards", "%d: want 1 to %d", c.Shards, metadata.MaxShards)
+	c.validateStorage(v)
 	v.check(c.Linger >= 0 && c.Linger <= time.Minute, "linger", "%s: want at most 1m", c.Linger)
 	v.check(c.SegmentBytes >= 0 && c.SegmentBytes <= 1<<30, "segment-bytes", "%d: want at most 1 GiB", c.SegmentBytes)
 	v.check(c.MemoryBytes >= 0, "memory", "must not be negative")
@@ -147,11 +154,20 @@ func (c Config) Validate() error {
 		u, err := url.Parse(c.OTLPEndpoint)
 		v.check(err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "", "otlp-endpoint", "%q is not an http:// or https:// URL", c.OTLPEndpoint)
 	}
+	c.Auth.validate(v)
+	return v.err()
+}
+
+// validateStorage looks at what the lower half of a node needs.
+func (c Config) validateStorage(v *findings) {
+	v.check(c.Store != nil || c.ObjectStore != "", "object-store", "is required, such as file:///var/lib/forebay")
+	if _, err := faults.Parse(c.StoreFaults); err != nil {
+		v.check(false, "store-faults", "%v", err)
+	}
+	v.check(c.Shards >= 0 && c.Shards <= metadata.MaxShards, "shards", "%d: want 1 to %d", c.Shards, metadata.MaxShards)
 	if c.Driver == nil {
 		c.Etcd.validate(v)
 	}
-	c.Auth.validate(v)
-	return v.err()
 }
 
 func (e Etcd) validate(v *findings) {

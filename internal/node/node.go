@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
+	"github.com/forebaymq/forebay/compactor"
 	"github.com/forebaymq/forebay/fetch"
 	"github.com/forebaymq/forebay/gateway"
 	"github.com/forebaymq/forebay/ingest"
@@ -28,6 +29,7 @@ type Node struct {
 		store   objectstore.Store
 		driver  metadata.Driver
 		log     *metadata.Log
+		compact *compactor.Compactor
 		fetch   *fetch.Fetcher
 		ingest  *ingest.Ingester
 		gateway *gateway.Server
@@ -123,12 +125,11 @@ func (n *Node) start(ctx context.Context) (err error) {
 	if n.parts.driver, err = openDriver(starting, n.c); err != nil {
 		return err
 	}
-	if n.parts.log, err = metadata.Open(starting, metadata.Options{
-		Driver: n.parts.driver, Store: n.parts.store, NodeID: n.c.NodeID, Shards: n.c.Shards, Region: n.c.Region,
-		Clock: n.c.Clock, Logger: logger, Registerer: reg, Entropy: n.c.Random,
-		SnapshotEvery: n.c.Housekeep.Snapshot, HousekeepEvery: n.c.Housekeep.Every, NoHousekeeping: n.c.Housekeep.Off,
-	}); err != nil {
-		return fmt.Errorf("open metadata log: %w", err)
+	if n.parts.log, err = openLog(starting, n.c, n.parts.driver, n.parts.store); err != nil {
+		return err
+	}
+	if n.parts.compact, err = newCompactor(n.c, n.parts.log, n.parts.store); err != nil {
+		return err
 	}
 	if n.parts.fetch, err = fetch.New(fetch.Options{
 		View: n.parts.log, Store: n.parts.store, CacheBytes: n.c.CacheBytes, Clock: n.c.Clock, Logger: logger, Registerer: reg,
@@ -148,11 +149,13 @@ func (n *Node) start(ctx context.Context) (err error) {
 		Appender: n.parts.ingest, Reader: n.parts.fetch, Topics: n.parts.log, Producers: n.parts.log, Health: n.parts.log,
 		Region: n.c.Region, Version: n.c.Version, Clock: n.c.Clock, Random: n.c.Random, Logger: logger,
 		Registerer: reg, Gatherer: reg, TracerProvider: n.parts.tracing.provider(), DebugState: n.debugState,
+		Debug: map[string]func() any{"storage": func() any { return n.parts.compact.Report() }},
 	})
 	if err != nil {
 		return fmt.Errorf("start gateway: %w", err)
 	}
 	n.parts.gateway = server
+	n.parts.compact.Start(ctx)
 	if err := server.Start(starting); err != nil {
 		return fmt.Errorf("start gateway: %w", err)
 	}

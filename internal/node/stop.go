@@ -49,10 +49,11 @@ func (n *Node) Stop(ctx context.Context) error {
 //  1. gateway: no new requests; long polls answer what they have; publishes in flight wait for their acks, which need
 //  2. ingest: seals what is buffered, uploads, commits, acknowledges; it writes through into
 //  3. fetch: no GET runs any more;
-//  4. metadata log: gives back its claim, ends its watch; it uses
-//  5. etcd: the client, and the embedded member where there is one;
-//  6. object store: nobody reads or writes any more;
-//  7. spans of all of the above are sent.
+//  4. compactor: the job in the middle ends at its next step, its claims are given back through
+//  5. metadata log: gives back its claim, ends its watch; it uses
+//  6. etcd: the client, and the embedded member where there is one;
+//  7. object store: nobody reads or writes any more;
+//  8. spans of all of the above are sent.
 //
 // A step that fails does not keep the next from being taken.
 func (n *Node) stop(ctx context.Context) error {
@@ -69,6 +70,7 @@ func (n *Node) stop(ctx context.Context) error {
 	step("gateway", p.gateway != nil, func() error { return p.gateway.Stop(ctx) })
 	step("ingest", p.ingest != nil, func() error { return p.ingest.Close(ctx) })
 	step("fetch", p.fetch != nil, func() error { return p.fetch.Close() })
+	step("compactor", p.compact != nil, func() error { return p.compact.Close() })
 	step("metadata log", p.log != nil, func() error { return p.log.Close() })
 	step("etcd", p.driver != nil && n.c.Driver == nil, func() error { return p.driver.Close() })
 	step("object store", p.store != nil, func() error { return p.store.Close() })

@@ -29,7 +29,18 @@ func openStore(ctx context.Context, c Config) (objectstore.Store, error) {
 	if err != nil {
 		return nil, errors.Join(err, driver.Close())
 	}
-	return store, nil
+	s := &nodeStore{Store: store}
+	if l, ok := driver.(lent); ok {
+		driver = l.Store
+	}
+	s.lifecycle, _ = driver.(objectstore.LifecycleStore)
+	return s, nil
+}
+
+// nodeStore is the wrapped store, with what the driver can do beside the contract.
+type nodeStore struct {
+	objectstore.Store
+	lifecycle objectstore.LifecycleStore // nil: the store has no rules
 }
 
 // lent is a store that its owner closes.
