@@ -1,4 +1,5 @@
-// Package open opens an object store by its URL: file:///dir (an absolute folder), file:dir (relative to the working directory), mem:.
+// Package open opens an object store by its URL: file:///dir (an absolute folder), file:dir (relative to the working directory), mem:,
+// s3://bucket/prefix?region=R, minio://host:port/bucket/prefix. docs/object-stores.md lists the settings of the last two.
 package open
 
 import (
@@ -15,6 +16,8 @@ import (
 	"github.com/forebaymq/forebay/objectstore"
 	"github.com/forebaymq/forebay/objectstore/file"
 	"github.com/forebaymq/forebay/objectstore/mem"
+	"github.com/forebaymq/forebay/objectstore/minio"
+	"github.com/forebaymq/forebay/objectstore/s3"
 )
 
 // Options of Open. The zero value is the default.
@@ -45,8 +48,10 @@ type driver func(ctx context.Context, u *url.URL, query url.Values, o Options) (
 // drivers is the table of schemes: a new driver is a line here.
 func drivers() map[string]driver {
 	return map[string]driver{
-		"file": openFile,
-		"mem":  openMem,
+		"file":  openFile,
+		"mem":   openMem,
+		"minio": openMinio,
+		"s3":    openS3,
 	}
 }
 
@@ -118,4 +123,30 @@ func openMem(_ context.Context, u *url.URL, query url.Values, o Options) (object
 		return nil, fmt.Errorf("memory has no address: want %q", "mem:")
 	}
 	return mem.New(mem.Options{Clock: o.Clock}), nil
+}
+
+func openS3(ctx context.Context, u *url.URL, query url.Values, o Options) (objectstore.Store, error) {
+	opt, err := s3.FromURL(u, query)
+	if err != nil {
+		return nil, err
+	}
+	opt.Clock, opt.Logger = o.Clock, o.Logger
+	store, err := s3.Open(ctx, opt)
+	if err != nil {
+		return nil, err
+	}
+	return store, nil
+}
+
+func openMinio(ctx context.Context, u *url.URL, query url.Values, o Options) (objectstore.Store, error) {
+	opt, err := minio.FromURL(u, query)
+	if err != nil {
+		return nil, err
+	}
+	opt.Clock, opt.Logger = o.Clock, o.Logger
+	store, err := minio.Open(ctx, opt)
+	if err != nil {
+		return nil, err
+	}
+	return store, nil
 }

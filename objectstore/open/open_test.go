@@ -48,9 +48,9 @@ func TestOpen(t *testing.T) {
 
 func TestOpenRefuses(t *testing.T) {
 	for url, want := range map[string]string{
-		"":                      "file, mem",
-		"/tmp/x":                "file, mem",
-		"ftp://x":               `unknown scheme "ftp", want one of file, mem`,
+		"":                      "file, mem, minio, s3",
+		"/tmp/x":                "file, mem, minio, s3",
+		"ftp://x":               `unknown scheme "ftp", want one of file, mem, minio, s3`,
 		"ftp://u:secret@x":      "u:xxxxx@x",
 		"file:":                 "no folder",
 		"file://":               "no folder",

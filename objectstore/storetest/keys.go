@@ -37,6 +37,20 @@ func invalidKeys(s *suite) {
 	}
 }
 
+// storable drops the keys that have others below them, for a store that cannot hold both.
+func (s *suite) storable(keys []string) []string {
+	if !s.opt.NoKeyBelowKey {
+		return keys
+	}
+	var out []string
+	for _, key := range keys {
+		if !slices.ContainsFunc(keys, func(other string) bool { return strings.HasPrefix(other, key+"/") }) {
+			out = append(out, key)
+		}
+	}
+	return out
+}
+
 // oddKeys are valid, whatever a store makes of them.
 func oddKeys(s *suite) {
 	keys := []string{
@@ -44,6 +58,12 @@ func oddKeys(s *suite) {
 		"é", "e\u0301", "日本/語", "a:b", "*", "~", "-", "a+b", "a<b>", "x/.hidden", "x/y.d", "x.d/y", "lock", "LOCK",
 		strings.Repeat("m", objectstore.MaxElementBytes),
 		strings.Repeat("abcdefg/", objectstore.MaxKeyBytes/8-1) + "12345678",
+	}
+	keys = s.storable(keys)
+	if s.opt.NoBlankKey {
+		keys = slices.DeleteFunc(keys, func(key string) bool { return strings.TrimSpace(key) == "" })
+		_, err := s.store.PutIfAbsent(s.ctx, " ", []byte("x"), "w")
+		s.want(err, objectstore.ErrInvalidKey, "put of a blank key")
 	}
 	for i, key := range keys {
 		s.put(key, []byte(fmt.Sprint(i)), "w")
@@ -98,6 +118,10 @@ func invalidArguments(s *suite) {
 
 // keyAndPrefix: a key may be an object and a prefix of others, in whichever order they come and go.
 func keyAndPrefix(s *suite) {
+	if s.opt.NoKeyBelowKey {
+		refusesKeyBelowKey(s)
+		return
+	}
 	for _, order := range [][]string{{"p", "p/q", "p/q/r"}, {"p/q/r", "p/q", "p"}} {
 		for _, key := range order {
 			s.put(key, []byte("body of "+key), "w")
@@ -116,6 +140,17 @@ func keyAndPrefix(s *suite) {
 				s.wantBody(left, []byte("body of "+left))
 			}
 		}
+	}
+}
+
+// refusesKeyBelowKey: a store that cannot hold both says so, and keeps the one that it has.
+func refusesKeyBelowKey(s *suite) {
+	for _, order := range [][]string{{"first", "first/below"}, {"second/below", "second"}} {
+		s.put(order[0], []byte("body"), "w")
+		if _, err := s.store.PutIfAbsent(s.ctx, order[1], []byte("other"), "w"); err == nil || objectstore.IsIndefinite(err) {
+			s.Errorf("put of %s beside %s: %v, want a definite error", order[1], order[0], err)
+		}
+		s.wantBody(order[0], []byte("body"))
 	}
 }
 
@@ -162,7 +197,11 @@ func deleteRace(s *suite) {
 	for _, err := range race(8, func(w int) error {
 		for i := range 10 {
 			key := fmt.Sprintf("shared/folder/%d", w)
-			if _, err := s.store.PutIfAbsent(s.ctx, key, []byte{byte(i)}, fmt.Sprintf("%d-%d", w, i)); err != nil {
+			err := objectstore.ErrConflict
+			for errors.Is(err, objectstore.ErrConflict) { // it had no effect: try again
+				_, err = s.store.PutIfAbsent(s.ctx, key, []byte{byte(i)}, fmt.Sprintf("%d-%d", w, i))
+			}
+			if err != nil {
 				return err
 			}
 			if got, _, err := s.store.Get(s.ctx, key); err != nil || got[0] != byte(i) {

@@ -26,6 +26,7 @@ func (s *suite) putAll(keys []string) {
 // listOrder has keys whose order by elements differs from that by bytes.
 func listOrder(s *suite) {
 	keys := []string{"a", "a-b", "a-b/c", "a.b", "a/b", "a/b-c", "a/b/c", "a0", "a0/x", "ab", "ab/c", "B", "b", "b!", "b!/x", "b/" + "z", "b~", "z/y/x", "é"}
+	keys = s.storable(keys)
 	s.putAll(keys)
 	slices.Sort(keys)
 	for limit := 1; limit <= len(keys)+1; limit++ {
@@ -55,7 +56,8 @@ func listOrder(s *suite) {
 }
 
 func listPrefix(s *suite) {
-	s.putAll([]string{"a/1", "a/2", "ab/1", "ab/2", "ab", "b"})
+	keys := s.storable([]string{"a/1", "a/2", "ab/1", "ab/2", "ab", "b"})
+	s.putAll(keys)
 	for prefix, want := range map[string][]string{
 		"":      {"a/1", "a/2", "ab", "ab/1", "ab/2", "b"},
 		"a":     {"a/1", "a/2", "ab", "ab/1", "ab/2"},
@@ -67,6 +69,7 @@ func listPrefix(s *suite) {
 		"c":     nil,
 		"c/d/e": nil,
 	} {
+		want = slices.DeleteFunc(want, func(key string) bool { return !slices.Contains(keys, key) })
 		if got := s.keys(prefix, 2); !slices.Equal(got, want) {
 			s.Errorf("list %q: got %q, want %q", prefix, got, want)
 		}

@@ -26,6 +26,11 @@ type Options struct {
 	NoPutIfMatch bool
 	// ContentIDs: the store keeps no writers' IDs, recognises its own writes by their content, and leaves Info.ID empty.
 	ContentIDs bool
+	// NoKeyBelowKey: the store keeps keys as files in folders, so that of "p" and "p/q" it holds the one that came first, and refuses the
+	// other, definitely.
+	NoKeyBelowKey bool
+	// NoBlankKey: a key of nothing but spaces is ErrInvalidKey.
+	NoBlankKey bool
 	// ClockSkew is by how much the clock that gives Info.Modified may differ from this machine's. Default: 5 minutes.
 	ClockSkew time.Duration
 	// BigObject is the size of the largest object put. Default: 8 MiB.
