@@ -29,6 +29,8 @@ type Compactor struct {
 		src *ulid.LockedMonotonicReader
 	}
 	shards []shardState
+	trims  trimMemory
+	untag  untagged
 	next   atomic.Int64 // shard at which the next worker looks first
 
 	ctx    context.Context // ends in Close
@@ -47,7 +49,8 @@ type shardState struct {
 		busy    bool                    // a worker of this node is at it
 		rest    time.Time               // not before
 		bad     map[ulid.ULID]time.Time // objects that cannot be read, and until when they are left alone
-		swept   time.Time               // when all partitions were last looked at
+		cleaned time.Time               // when partitions were last looked at that are compacted by key; zero = at once
+		swept   time.Time               // when all partitions were last looked at; zero = at once
 		reports map[ulid.ULID]bool      // objects that were reported as unreadable
 	}
 }
@@ -148,7 +151,11 @@ func (c *Compactor) visit(shard int) (worked bool) {
 		s.mu.busy = false
 		s.mu.Unlock()
 	}()
-	if !c.due(shard) || c.o.Log.Available() != nil {
+	if c.o.Log.Available() != nil {
+		return false
+	}
+	found, ok := c.due(c.ctx, shard)
+	if !ok {
 		return false
 	}
 	claim, held, err := c.o.Log.Claim(c.ctx, claimPrefix+strconv.Itoa(shard), c.o.ClaimTTL)
@@ -157,6 +164,7 @@ func (c *Compactor) visit(shard int) (worked bool) {
 			c.o.Logger.Debug("cannot claim a shard", "shard", shard, "error", err)
 		}
 		c.restUntil(shard, now.Add(c.o.Every))
+		c.putBack(shard, found)
 		return false
 	}
 	c.m.claims.Inc()
@@ -177,7 +185,8 @@ func (c *Compactor) visit(shard int) (worked bool) {
 			c.o.Logger.Debug("cannot release a shard", "shard", shard, "error", err)
 		}
 	}()
-	worked, err = c.work(ctx, claim, shard)
+	worked, err = c.work(ctx, claim, shard, &found)
+	c.putBack(shard, found)
 	if err != nil && ctx.Err() == nil {
 		c.o.Logger.Warn("compaction of a shard failed", "shard", shard, "error", err)
 		c.restUntil(shard, c.o.Clock.Now().Add(c.o.Backoff))
@@ -197,14 +206,14 @@ func (c *Compactor) restUntil(shard int, t time.Time) {
 }
 
 // work runs jobs of a claimed shard until there is none, or the tenure is over.
-func (c *Compactor) work(ctx context.Context, claim *metadata.HeldClaim, shard int) (worked bool, err error) {
+func (c *Compactor) work(ctx context.Context, claim *metadata.HeldClaim, shard int, f *findings) (worked bool, err error) {
 	end := c.o.Clock.Now().Add(c.o.Tenure)
 	for {
 		// What the last holder did must be seen before anything is planned.
 		if err := c.o.Log.Sync(ctx); err != nil {
 			return worked, err
 		}
-		did, err := c.step(ctx, claim, shard)
+		did, err := c.step(ctx, claim, shard, f)
 		worked = worked || did
 		if err != nil || !did || c.o.Clock.Now().After(end) {
 			return worked, err
@@ -213,12 +222,22 @@ func (c *Compactor) work(ctx context.Context, claim *metadata.HeldClaim, shard i
 }
 
 // step finds the most urgent job of a shard and runs it.
-func (c *Compactor) step(ctx context.Context, claim *metadata.HeldClaim, shard int) (did bool, err error) {
-	job := c.plan(ctx, shard)
-	if job == nil {
-		return false, nil
+func (c *Compactor) step(ctx context.Context, claim *metadata.HeldClaim, shard int, f *findings) (did bool, err error) {
+	job, err := c.plan(ctx, claim, shard, f)
+	if job == nil || err != nil {
+		return false, err
 	}
 	return true, c.execute(ctx, claim, job)
+}
+
+// putBack lets what was found and not done be looked for again at the next opportunity.
+func (c *Compactor) putBack(shard int, f findings) {
+	if f.clean {
+		c.again(shard, lastCleaned)
+	}
+	if f.sweep {
+		c.again(shard, lastSwept)
+	}
 }
 
 // execute runs a job and accounts for it.
@@ -234,7 +253,7 @@ func (c *Compactor) execute(ctx context.Context, claim *metadata.HeldClaim, job 
 	switch {
 	case err == nil:
 		c.m.jobs.WithLabelValues(kind, "ok").Inc()
-		c.o.Logger.Debug("compacted", "kind", kind, "shard", job.Shard, "bytes", job.Bytes, "groups", len(job.Groups), "entriesBefore", stats.removed,
+		c.o.Logger.Debug("compacted", "kind", kind, "shard", job.Shard, "bytes", job.Bytes, "groups", len(job.Groups)+len(job.tasks), "entriesBefore", stats.removed,
 			"entriesAfter", stats.added, "recordsBefore", stats.recordsIn, "recordsAfter", stats.records, "refused", stats.refused, "took", took)
 	case errors.As(err, &bad):
 		c.m.jobs.WithLabelValues(kind, "unreadable").Inc()

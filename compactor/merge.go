@@ -36,6 +36,9 @@ type jobStats struct {
 
 // runJob merges, moves or rewrites the groups of a job. What was replaced before an error stays replaced.
 func (c *Compactor) runJob(ctx context.Context, claim *metadata.HeldClaim, job *Job) (jobStats, error) {
+	if job.Kind == KindClean {
+		return c.runClean(ctx, claim, job)
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	var entries []*metadata.IndexEntry
 	for i := range job.Groups {

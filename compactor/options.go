@@ -24,14 +24,15 @@ type Options struct {
 	Policy  Policy
 	Collect Collection
 
-	Off       bool          // Start does nothing: only reports
-	Workers   int           // jobs at a time on this node: 1
-	Every     time.Duration // how often a shard without a job is looked at: 2 s
-	MoveEvery time.Duration // how often all partitions of a shard are looked at, for copies to a longer class, waste and exact retention: 1 min
-	Tenure    time.Duration // how long a shard is kept before another node may have it: 30 s
-	ClaimTTL  time.Duration // after which the claim of a dead node is free: 10 s
-	ReadBytes int64         // chunks that a job holds of what it reads: 32 MiB
-	Backoff   time.Duration // how long a shard rests after a job of it has failed, and what cannot be read is left alone: 15 s, and forty times that
+	Off        bool          // Start does nothing: only reports
+	Workers    int           // jobs at a time on this node: 1
+	Every      time.Duration // how often a shard without a job is looked at: 2 s
+	CleanEvery time.Duration // how often partitions are looked at that are compacted by key: 10 s
+	MoveEvery  time.Duration // how often all partitions of a shard are looked at, for copies to a longer class, waste and exact retention: 1 min
+	Tenure     time.Duration // how long a shard is kept before another node may have it: 30 s
+	ClaimTTL   time.Duration // after which the claim of a dead node is free: 10 s
+	ReadBytes  int64         // chunks that a job holds of what it reads: 32 MiB
+	Backoff    time.Duration // how long a shard rests after a job of it has failed, and what cannot be read is left alone: 15 s, and forty times that
 
 	Clock      clockwork.Clock       // default: the real clock
 	Logger     *slog.Logger          // default: discards
@@ -68,6 +69,7 @@ func (o Options) WithDefaults() Options {
 	orDefault(&o.Collect.LifecycleEvery, time.Hour)
 	orDefault(&o.Workers, 1)
 	orDefault(&o.Every, 2*time.Second)
+	orDefault(&o.CleanEvery, 10*time.Second)
 	orDefault(&o.MoveEvery, time.Minute)
 	orDefault(&o.Tenure, 30*time.Second)
 	orDefault(&o.ClaimTTL, 10*time.Second)
@@ -108,7 +110,7 @@ func (o Options) Validate() error {
 	for _, d := range []struct {
 		field string
 		v     time.Duration
-	}{{"Every", o.Every}, {"MoveEvery", o.MoveEvery}, {"Tenure", o.Tenure}, {"ClaimTTL", o.ClaimTTL}, {"Backoff", o.Backoff},
+	}{{"Every", o.Every}, {"CleanEvery", o.CleanEvery}, {"MoveEvery", o.MoveEvery}, {"Tenure", o.Tenure}, {"ClaimTTL", o.ClaimTTL}, {"Backoff", o.Backoff},
 		{"Collect.Every", o.Collect.Every}, {"Collect.Grace", o.Collect.Grace}, {"Collect.ReadGrace", o.Collect.ReadGrace},
 		{"Collect.LifecycleEvery", o.Collect.LifecycleEvery}} {
 		if d.v <= 0 {

@@ -11,7 +11,7 @@ import (
 	"github.com/forebaymq/forebay/segment"
 )
 
-// tagProducer marks batches that carry a horizon (see horizon.go) in the producer fields of their header, which no reader looks at.
+// tagProducer marks batches with tombstones. The sequence in their header is the horizon of those (see clean.go). Readers do not look at it.
 const tagProducer = "compactor"
 
 // piece is the part of a group's output that is in one object: one index entry.
@@ -109,20 +109,22 @@ type runWriter struct {
 	payload []byte
 	offsets []int64
 	times   []int64
-	tag     int64 // of the records at hand
+	tag     int64 // of the records at hand, 0 = none needed
 }
 
 // begin starts a run. The memory of the one before, which has ended, is used again.
 func (r *runWriter) begin(o *output, p *pending) { r.o, r.p, r.piece = o, p, nil }
 
-// add writes one record. Records with different tags are never in one batch.
+// add writes one record. tag is what its batch must be tagged with; 0 = it may be in any. Two different tags are never in one batch.
 func (r *runWriter) add(ctx context.Context, rec *segment.RawRecord, tag int64) error {
-	if len(r.offsets) > 0 && tag != r.tag {
-		if err := r.flush(ctx); err != nil {
-			return err
+	if tag != 0 {
+		if r.tag != 0 && tag != r.tag {
+			if err := r.flush(ctx); err != nil {
+				return err
+			}
 		}
+		r.tag = tag
 	}
-	r.tag = tag
 	r.payload = append(r.payload, rec.Encoding...)
 	r.offsets = append(r.offsets, rec.Offset)
 	r.times = append(r.times, rec.AppendTime)
@@ -153,7 +155,7 @@ func (r *runWriter) flush(ctx context.Context) error {
 	}
 	n := len(r.offsets) - 1
 	r.extend(segment.BatchInfo{Ref: ref, Records: n + 1, FirstOffset: r.offsets[0], LastOffset: r.offsets[n], FirstTime: r.times[0], LastTime: r.times[n]})
-	r.payload, r.offsets, r.times = r.payload[:0], r.offsets[:0], r.times[:0]
+	r.payload, r.offsets, r.times, r.tag = r.payload[:0], r.offsets[:0], r.times[:0], 0
 	return r.rotate(ctx)
 }
 

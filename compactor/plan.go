@@ -53,6 +53,7 @@ type Job struct {
 	Shard  int
 	Groups []Group // by class, level, topic, partition, offset
 	Bytes  int64   // stored bytes that it reads
+	tasks  []cleanTask
 }
 
 // pick is a choice of objects, before the partitions are looked at.
@@ -233,9 +234,9 @@ func newJob(kind Kind, shard int, groups []Group) Job {
 	return j
 }
 
-// planMoves makes groups of batches that live longer than their objects, those of the most urgent objects first, up to JobBytes.
-func planMoves(shard int, found []metadata.PartitionScan, p Policy) Job {
-	var groups []Group
+// moveGroups makes groups of the batches of a scan that live longer than their objects.
+func moveGroups(found []metadata.PartitionScan, p Policy) []Group {
+	var out []Group
 	for i := range found {
 		x := found[i]
 		var entries []metadata.IndexEntry
@@ -246,8 +247,13 @@ func planMoves(shard int, found []metadata.PartitionScan, p Policy) Job {
 			}
 		}
 		x.Entries, x.Ordinals = entries, ordinals
-		groups = append(groups, groupEntries([]metadata.PartitionScan{x}, pick{kind: KindMove}, p)...)
+		out = append(out, groupEntries([]metadata.PartitionScan{x}, pick{kind: KindMove}, p)...)
 	}
+	return out
+}
+
+// planMoves makes a job of the most urgent groups, up to JobBytes.
+func planMoves(shard int, groups []Group, p Policy) Job {
 	slices.SortStableFunc(groups, func(a, b Group) int { return cmp.Compare(groupDeadline(&a), groupDeadline(&b)) })
 	var size int64
 	n := 0

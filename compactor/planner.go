@@ -2,6 +2,8 @@ package compactor
 
 import (
 	"context"
+	"slices"
+	"time"
 
 	"github.com/oklog/ulid/v2"
 
@@ -28,47 +30,166 @@ func (c *Compactor) segments(shard int) []metadata.SegmentUse {
 	}
 }
 
-// scan gives the partitions of a shard that have live batches in what want takes.
-func (c *Compactor) scan(ctx context.Context, shard int, want func(*metadata.Topic, metadata.SegmentRef) bool) []metadata.PartitionScan {
-	var out []metadata.PartitionScan
+// scan calls fn with the partitions of a shard that have live batches in what want takes, some at a time.
+func (c *Compactor) scan(ctx context.Context, shard int, want func(*metadata.Topic, metadata.SegmentRef) bool, fn func([]metadata.PartitionScan)) {
 	var after metadata.PartitionKey
 	for done := false; !done && ctx.Err() == nil; {
 		var found []metadata.PartitionScan
 		found, after, done = c.o.Log.ScanPartitions(shard, after, scanBudget, want)
-		out = append(out, found...)
+		if len(found) > 0 {
+			fn(found)
+		}
 	}
-	return out
 }
 
-// due says whether a look at a shard under its claim may find work.
-func (c *Compactor) due(shard int) bool {
-	if c.o.Log.ShardStats(shard).Segments == 0 {
+// dueSince says whether the time of something has come, and takes note that it is being done.
+func (c *Compactor) dueSince(shard int, at func(*shardState) *time.Time, every time.Duration) bool {
+	s := &c.shards[shard]
+	now := c.o.Clock.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	last := at(s)
+	if !last.IsZero() && now.Sub(*last) < every {
 		return false
 	}
-	segs, skip := c.segments(shard), c.skipped(shard)
-	if _, ok := pickLevel0(segs, skip, c.o.Clock.Now(), c.o.Policy); ok {
-		return true
-	}
-	if _, ok := pickLevel(segs, skip, c.o.Policy); ok {
-		return true
-	}
-	return false
+	*last = now
+	return true
 }
 
-// plan gives the most urgent job of a shard, or nil.
-func (c *Compactor) plan(ctx context.Context, shard int) *Job {
+func lastCleaned(s *shardState) *time.Time { return &s.mu.cleaned }
+func lastSwept(s *shardState) *time.Time   { return &s.mu.swept }
+
+// again lets something be looked at once more at the next opportunity: there was more than one job of it.
+func (c *Compactor) again(shard int, at func(*shardState) *time.Time) {
+	s := &c.shards[shard]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	*at(s) = time.Time{}
+}
+
+// findings is the work that was found in a shard before it is claimed, and is planned anew under the claim.
+type findings struct {
+	clean bool // partitions are due to be compacted by key
+	sweep bool // it is time for a look at everything
+}
+
+// due says whether a look at a shard under its claim may find work. It reads the metadata of this node, which may be late, and writes
+// nothing.
+func (c *Compactor) due(ctx context.Context, shard int) (f findings, ok bool) {
+	if c.o.Log.ShardStats(shard).Segments == 0 {
+		return f, false
+	}
 	segs, skip := c.segments(shard), c.skipped(shard)
-	k, ok := pickLevel0(segs, skip, c.o.Clock.Now(), c.o.Policy)
-	if !ok {
-		k, ok = pickLevel(segs, skip, c.o.Policy)
+	_, merge := pickLevel0(segs, skip, c.o.Clock.Now(), c.o.Policy)
+	_, level := pickLevel(segs, skip, c.o.Policy)
+	if c.dueSince(shard, lastCleaned, c.o.CleanEvery) {
+		f.clean = len(c.cleaning(ctx, shard, skip)) > 0
 	}
-	if !ok {
-		return nil
+	f.sweep = c.dueSince(shard, lastSwept, c.o.MoveEvery)
+	return f, merge || level || f.clean || f.sweep
+}
+
+// plan gives the most urgent job of a shard, or nil. What f says is done is taken off it.
+func (c *Compactor) plan(ctx context.Context, claim *metadata.HeldClaim, shard int, f *findings) (*Job, error) {
+	segs, skip := c.segments(shard), c.skipped(shard)
+	if f.sweep {
+		f.sweep = false
+		job, err := c.sweepShard(ctx, claim, shard, segs, skip)
+		if job != nil || err != nil {
+			f.sweep = job != nil // there may be more
+			return job, err
+		}
 	}
-	found := c.scan(ctx, shard, func(_ *metadata.Topic, s metadata.SegmentRef) bool { return k.ids[s.ID] })
+	if k, ok := pickLevel0(segs, skip, c.o.Clock.Now(), c.o.Policy); ok {
+		if job := c.planPick(ctx, shard, k); job != nil {
+			return job, nil
+		}
+	}
+	if f.clean {
+		tasks := c.cleaning(ctx, shard, skip)
+		if len(tasks) > 0 {
+			tasks = limitCleaning(tasks, c.o.Policy)
+			job := &Job{Kind: KindClean, Shard: shard, tasks: tasks}
+			for i := range tasks {
+				job.Bytes += tasks[i].bytes
+			}
+			return job, nil
+		}
+		f.clean = false
+	}
+	if k, ok := pickLevel(segs, skip, c.o.Policy); ok {
+		return c.planPick(ctx, shard, k), nil
+	}
+	return nil, nil
+}
+
+// planPick makes the job of a pick, or nil when nothing of it is live any more.
+func (c *Compactor) planPick(ctx context.Context, shard int, k pick) *Job {
+	var found []metadata.PartitionScan
+	c.scan(ctx, shard, func(_ *metadata.Topic, s metadata.SegmentRef) bool { return k.ids[s.ID] }, func(some []metadata.PartitionScan) {
+		found = append(found, some...)
+	})
 	job := planMerge(shard, k, found, c.o.Policy)
 	if len(job.Groups) == 0 {
 		return nil
 	}
 	return &job
+}
+
+// cleaning gives the partitions of a shard that are due to be compacted by key.
+func (c *Compactor) cleaning(ctx context.Context, shard int, skip map[ulid.ULID]bool) []cleanTask {
+	var out []cleanTask
+	now := c.o.Clock.Now().UnixMilli()
+	want := func(t *metadata.Topic, s metadata.SegmentRef) bool { return compactedWant(t, s) && !skip[s.ID] }
+	c.scan(ctx, shard, want, func(found []metadata.PartitionScan) { out = append(out, planCleaning(found, now, c.o.Policy)...) })
+	return out
+}
+
+// sweepShard looks at every partition of a shard once: for data that outlives its objects, for objects that are mostly dead, for tombstones
+// whose horizon has passed, and for logStarts that belong within a run. It trims, and gives the most urgent job of the others.
+func (c *Compactor) sweepShard(ctx context.Context, claim *metadata.HeldClaim, shard int, segs []metadata.SegmentUse, skip map[ulid.ULID]bool) (*Job, error) {
+	var moves []Group
+	var trims []trimCandidate
+	var stale []cleanTask
+	live := map[ulid.ULID]int64{}
+	now := c.o.Clock.Now()
+	want := func(_ *metadata.Topic, s metadata.SegmentRef) bool { return s.Level > 0 && !skip[s.ID] }
+	c.scan(ctx, shard, want, func(found []metadata.PartitionScan) {
+		moves = append(moves, moveGroups(found, c.o.Policy)...)
+		for i := range found {
+			x := &found[i]
+			for j := range x.Entries {
+				live[x.Entries[j].Segment.ID] += int64(x.Entries[j].Ref.Len)
+			}
+			if t, ok := newTrimCandidate(x, now.UnixMilli()); ok {
+				trims = append(trims, t)
+			}
+			if t, ok := c.staleTask(x, now); ok {
+				stale = append(stale, t)
+			}
+		}
+	})
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if len(moves) > 0 {
+		job := planMoves(shard, moves, c.o.Policy)
+		return &job, nil
+	}
+	if err := c.trimExactly(ctx, claim, shard, trims); err != nil {
+		return nil, err
+	}
+	if tasks := c.expired(ctx, stale, now); len(tasks) > 0 {
+		return &Job{Kind: KindClean, Shard: shard, tasks: limitCleaning(tasks, c.o.Policy)}, nil
+	}
+	if k, ok := pickWaste(segs, live, skip, now, c.o.Policy); ok {
+		var found []metadata.PartitionScan
+		c.scan(ctx, shard, func(_ *metadata.Topic, s metadata.SegmentRef) bool { return k.ids[s.ID] }, func(some []metadata.PartitionScan) {
+			found = append(found, slices.Clone(some)...)
+		})
+		if job := newJob(KindWaste, shard, groupEntries(found, k, c.o.Policy)); len(job.Groups) > 0 {
+			return &job, nil
+		}
+	}
+	return nil, nil
 }

@@ -22,7 +22,7 @@ func (m *merger) commit(ctx context.Context) error {
 	var ready []*pending
 	left := m.waiting[:0]
 	for _, p := range m.waiting {
-		if p.done && p.open == 0 {
+		if p.done && p.open == 0 && (len(left) == 0 || m.job.Kind != KindClean) { // cleaning needs the order: see cleanTask.groups
 			ready = append(ready, p)
 		} else {
 			left = append(left, p)

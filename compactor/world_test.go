@@ -226,14 +226,14 @@ func (w *world) publish(batches ...batch) []int64 {
 // run does all the work there is in all shards.
 func (w *world) run(c *Compactor) (jobs int) {
 	w.t.Helper()
-	for range 1000 {
+	for n := range 1000 {
 		did := false
 		for shard := range w.log.Shards() {
 			claim, held, err := w.log.Claim(w.t.Context(), fmt.Sprint(claimPrefix, shard), time.Minute)
 			if err != nil || !held {
 				w.t.Fatalf("claim: %v, %v", held, err)
 			}
-			ok, err := c.step(w.t.Context(), claim, shard)
+			ok, err := c.step(w.t.Context(), claim, shard, &findings{clean: true, sweep: n < 100})
 			if err != nil {
 				w.t.Fatalf("step: %v", err)
 			}

@@ -13,6 +13,7 @@ type BatchInfo struct {
 	Ref       BatchRef
 	RawBytes  uint32 // payload before compression
 	Sparse    bool
+	Producer  bool // its header has producer fields
 	// Of sparse batches only, else zero. Times are append times in Unix ms.
 	FirstOffset, LastOffset int64
 	FirstTime, LastTime     int64
@@ -134,6 +135,7 @@ func (x *Index) parse(index []byte, end uint64) error {
 			Ref:       BatchRef{Pos: binary.LittleEndian.Uint64(e[indexPos:]), Len: binary.LittleEndian.Uint32(e[indexLen:])},
 			RawBytes:  binary.LittleEndian.Uint32(e[indexRaw:]),
 			Sparse:    flags&FlagSparse != 0,
+			Producer:  flags&FlagProducer != 0,
 		}
 		switch {
 		case flags&^knownFlags != 0 || !allZero(e[indexReserved:IndexEntrySize]):

@@ -137,7 +137,7 @@ func (w *Writer) AppendStored(stored []byte) (BatchInfo, error) {
 	w.buf = append(w.buf, stored...)
 	w.index = appendIndexOf(w.index, b, ref)
 	w.batches++
-	return BatchInfo{TopicID: h.TopicID, Partition: h.Partition, Records: h.Records, Ref: ref, RawBytes: uint32(h.RawBytes), Sparse: true,
+	return BatchInfo{TopicID: h.TopicID, Partition: h.Partition, Records: h.Records, Ref: ref, RawBytes: uint32(h.RawBytes), Sparse: true, Producer: h.ProducerID != "",
 		FirstOffset: h.FirstOffset, LastOffset: b.last, FirstTime: h.FirstTime, LastTime: b.lastAt}, nil
 }
 
