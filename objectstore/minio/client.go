@@ -5,8 +5,8 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
+	"io"
 	"iter"
 	"slices"
 	"strings"
@@ -41,6 +41,8 @@ func (c *client) Put(ctx context.Context, in s3bucket.Put) (string, error) {
 	} else {
 		o.SetMatchETag(in.Match)
 	}
+	ctx, cancel := s3bucket.StopAtFailure(ctx)
+	defer cancel()
 	sum := "" // over TLS the body is not signed
 	if c.plain {
 		digest := sha256.Sum256(in.Body)
@@ -58,19 +60,35 @@ func (c *client) Get(ctx context.Context, key, byteRange string) (*s3bucket.Obje
 	} else {
 		o.Set("X-Amz-Checksum-Mode", "ENABLED") // the answer then carries it; s3bucket compares
 	}
+	ctx, cancel := s3bucket.StopAtFailure(ctx)
 	body, info, header, err := c.core.GetObject(ctx, c.bucket, key, o)
 	if err != nil {
+		cancel()
 		return nil, err
 	}
-	obj := &s3bucket.Object{Meta: meta(info), ContentRange: header.Get("Content-Range"), Body: body}
+	obj := &s3bucket.Object{Meta: meta(info), ContentRange: header.Get("Content-Range"), Body: cancelling{body, cancel}}
 	if info.ChecksumMode != "COMPOSITE" {
 		obj.CRC = info.ChecksumCRC32C
 	}
 	return obj, nil
 }
 
+// cancelling ends the context of a body with it.
+type cancelling struct {
+	io.ReadCloser
+	cancel context.CancelFunc
+}
+
+// Close implements io.Closer.
+func (b cancelling) Close() error {
+	defer b.cancel()
+	return b.ReadCloser.Close()
+}
+
 // Head implements s3bucket.Client.
 func (c *client) Head(ctx context.Context, key string) (s3bucket.Meta, error) {
+	ctx, cancel := s3bucket.StopAtFailure(ctx)
+	defer cancel()
 	info, err := c.core.StatObject(ctx, c.bucket, key, miniogo.StatObjectOptions{})
 	if err != nil {
 		return s3bucket.Meta{}, err
@@ -94,7 +112,7 @@ func (c *client) List(ctx context.Context, in s3bucket.List) (s3bucket.ListPage,
 	if in.Token != "" {
 		start = in.Token
 	}
-	listCtx, cancel := context.WithCancel(ctx)
+	listCtx, cancel := s3bucket.StopAtFailure(ctx)
 	defer cancel()
 	var page s3bucket.ListPage
 	for o := range c.core.ListObjectsIter(listCtx, c.bucket, miniogo.ListObjectsOptions{Prefix: in.Prefix, StartAfter: start, MaxKeys: in.Limit, Recursive: true}) {
@@ -118,11 +136,13 @@ func (c *client) List(ctx context.Context, in s3bucket.List) (s3bucket.ListPage,
 			return page, nil
 		}
 	}
-	return page, ctx.Err()
+	return page, listCtx.Err() // the library ends without a word when the context does
 }
 
 // Delete implements s3bucket.Client.
 func (c *client) Delete(ctx context.Context, keys []string) ([]s3bucket.Deleted, error) {
+	ctx, cancel := s3bucket.StopAtFailure(ctx)
+	defer cancel()
 	results, err := c.core.RemoveObjectsWithIter(ctx, c.bucket, objects(keys), miniogo.RemoveObjectsOptions{})
 	if err != nil {
 		return nil, err
@@ -152,13 +172,4 @@ func objects(keys []string) iter.Seq[miniogo.ObjectInfo] {
 			}
 		}
 	}
-}
-
-// Fault implements s3bucket.Client.
-func (c *client) Fault(err error) s3bucket.Fault {
-	var answer miniogo.ErrorResponse
-	if !errors.As(err, &answer) {
-		return s3bucket.Fault{}
-	}
-	return s3bucket.Fault{Code: answer.Code, Message: answer.Message}
 }

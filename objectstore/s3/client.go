@@ -12,7 +12,6 @@ import (
 	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
 	awss3 "github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
-	"github.com/aws/smithy-go"
 
 	"github.com/forebaymq/forebay/objectstore/internal/s3bucket"
 )
@@ -138,15 +137,6 @@ func (c *client) Delete(ctx context.Context, keys []string) ([]s3bucket.Deleted,
 		answers = append(answers, s3bucket.Deleted{Key: aws.ToString(d.Key)})
 	}
 	return answers, nil
-}
-
-// Fault implements s3bucket.Client.
-func (c *client) Fault(err error) s3bucket.Fault {
-	var api smithy.APIError
-	if !errors.As(err, &api) {
-		return s3bucket.Fault{}
-	}
-	return s3bucket.Fault{Code: api.ErrorCode(), Message: api.ErrorMessage()}
 }
 
 func optional(s string) *string {

@@ -12,9 +12,12 @@ import (
 
 // Call is one operation as it was seen on the wire. Transport fills it.
 type Call struct {
-	op  objectstore.Op
-	mu  sync.Mutex // the transport's goroutines may still write when the caller has given up
-	obs observed
+	op objectstore.Op
+	mu struct {
+		sync.Mutex // the transport's goroutines may still write when the caller has given up
+		observed
+		stop context.CancelFunc
+	}
 }
 
 // observed is what Transport saw of the requests of a call that count (see counts).
@@ -23,8 +26,14 @@ type observed struct {
 	status  int  // of the last answer; 0 = none
 	answers int  // how many answers there were
 	date    time.Time
-	more    bool // the last answer was a list that is not the last page
-	err     error
+	more    bool  // the last answer was a list that is not the last page
+	fault   fault // of the last answer, if it was an error
+	err     error // of the last request, if it had no answer
+}
+
+// fault is the error document of an answer.
+type fault struct {
+	Code, Message string
 }
 
 type callKey struct{}
@@ -43,13 +52,13 @@ func callOf(ctx context.Context) *Call {
 func (c *Call) seen() observed {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.obs
+	return c.mu.observed
 }
 
 func (c *Call) note(f func(o *observed)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	f(&c.obs)
+	f(&c.mu.observed)
 }
 
 // More says whether the last answer of a list was a truncated page, and how many answers there were. For a Client whose library pages by
@@ -94,4 +103,26 @@ func Answered(ctx context.Context) int {
 		return 0
 	}
 	return c.seen().status
+}
+
+// StopAtFailure gives a context that ends as soon as a request of the call has failed, for a library that would otherwise wait before it
+// gives up. Store needs no more of the library's error than that there is one.
+func StopAtFailure(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	if c := callOf(ctx); c != nil {
+		c.mu.Lock()
+		c.mu.stop = cancel
+		c.mu.Unlock()
+	}
+	return ctx, cancel
+}
+
+// failed ends what StopAtFailure gave.
+func (c *Call) failed() {
+	c.mu.Lock()
+	stop := c.mu.stop
+	c.mu.Unlock()
+	if stop != nil {
+		stop()
+	}
 }

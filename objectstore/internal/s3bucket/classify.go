@@ -11,14 +11,14 @@ import (
 
 // failure gives the error of an operation that the library ended with err. what says which request failed, such as "put".
 func (s *Store) failure(ctx context.Context, c *Call, what, key string, err error) error {
-	seen, fault := c.seen(), s.client.Fault(err)
+	seen := c.seen()
 	write := c.op == objectstore.OpPut || c.op == objectstore.OpPutMatch || c.op == objectstore.OpDelete
 	if seen.status >= 300 {
-		class, definite := answerClass(seen.status, fault.Code, key != "")
+		class, definite := answerClass(seen.status, seen.fault.Code, key != "")
 		if errors.Is(class, errNoBucket) {
 			class = s.noBucket()
 		}
-		return outcome(c.op, what, key, write && !definite, explain(class, seen.status, fault, err))
+		return outcome(c.op, what, key, write && !definite, explain(class, seen.status, seen.fault))
 	}
 	// Without an answer, or within one that was good so far. What ended before a request was made (credentials that cannot be fetched, for
 	// instance) is unavailable as well.
@@ -50,7 +50,7 @@ func outcome(op objectstore.Op, what, key string, indefinite bool, cause error) 
 }
 
 // explain joins a class with what the store said.
-func explain(class error, status int, f Fault, err error) error {
+func explain(class error, status int, f fault) error {
 	text := http.StatusText(status)
 	switch {
 	case f.Code != "" && f.Message != "":
@@ -59,7 +59,7 @@ func explain(class error, status int, f Fault, err error) error {
 		text = f.Code
 	}
 	if class == nil {
-		return fmt.Errorf("the store answered %d %s: %w", status, text, err)
+		return fmt.Errorf("the store answered %d %s", status, text)
 	}
 	return fmt.Errorf("%w: the store answered %d %s", class, status, text)
 }

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Client makes single requests to one bucket. Keys are full keys, prefix included. Errors are the library's own; Store looks into them
-// with Fault and into the Call that Transport filled.
+// Client makes single requests to one bucket. Keys are full keys, prefix included. Errors are the library's own; what they mean Store reads
+// from the Call that Transport filled.
 type Client interface {
 	// Put writes an object if Put.Match allows it, and gives its ETag without quotes.
 	Put(ctx context.Context, in Put) (etag string, err error)
@@ -19,8 +19,6 @@ type Client interface {
 	List(ctx context.Context, in List) (ListPage, error)
 	// Delete removes at most 1000 keys in one request and gives the store's answer for each key.
 	Delete(ctx context.Context, keys []string) ([]Deleted, error)
-	// Fault takes the library's error for an answer of the store apart. Zero if it holds none.
-	Fault(err error) Fault
 }
 
 // Put is one conditional PUT.
@@ -72,9 +70,4 @@ type Listed struct {
 type Deleted struct {
 	Key           string
 	Code, Message string // "" = gone
-}
-
-// Fault is an error answer of the store.
-type Fault struct {
-	Code, Message string
 }

@@ -52,15 +52,13 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		return t.Next.RoundTrip(r)
 	}
 	resp, err := t.Next.RoundTrip(r.WithContext(httptrace.WithClientTrace(r.Context(), call.trace())))
-	if err != nil {
-		call.note(func(o *observed) { o.err = err })
-		return nil, err
+	if err == nil {
+		err = call.read(resp)
 	}
-	if resp.StatusCode == http.StatusOK && (call.op == objectstore.OpList || call.op == objectstore.OpDelete) {
-		if err := call.readXML(resp); err != nil {
-			call.note(func(o *observed) { o.err, o.status = err, 0 })
-			return nil, err
-		}
+	if err != nil {
+		call.note(func(o *observed) { o.err, o.status, o.fault = err, 0, fault{} })
+		call.failed()
+		return nil, err
 	}
 	call.note(func(o *observed) {
 		o.status, o.err = resp.StatusCode, nil
@@ -69,14 +67,29 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 			o.date = date
 		}
 	})
+	if resp.StatusCode >= 300 {
+		call.failed()
+	}
 	return resp, nil
 }
 
-// readXML reads the whole answer to a list or delete, and looks at what libraries do not: whether it is complete, and whether it is an
-// error in spite of its status. The answer's body is replaced by what was read.
-func (c *Call) readXML(resp *http.Response) error {
+// read looks into answers that libraries do not look at closely enough: errors, lists and deletes. Lists and deletes that end early are
+// errors, and those of status 200 that hold an error get the status that they should have. The body of what was read is replaced.
+func (c *Call) read(resp *http.Response) error {
+	ok := resp.StatusCode == http.StatusOK
+	if ok && c.op != objectstore.OpList && c.op != objectstore.OpDelete {
+		return nil
+	}
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxXMLAnswer+1))
 	_ = resp.Body.Close() // the read's error says more
+	resp.Body = io.NopCloser(bytes.NewReader(body))
+	if resp.Request == nil || resp.Request.Method != http.MethodHead {
+		resp.ContentLength = int64(len(body))
+	}
+	if !ok {
+		c.noteFault(body) // whatever could be read of it: the status says enough
+		return nil
+	}
 	if err != nil {
 		return fmt.Errorf("read answer: %w", err)
 	}
@@ -88,23 +101,25 @@ func (c *Call) readXML(resp *http.Response) error {
 		return err
 	}
 	if root == "Error" {
-		var fault struct{ Code string }
-		if err := xml.Unmarshal(body, &fault); err != nil {
-			return fmt.Errorf("read error answer: %w", err)
-		}
 		resp.StatusCode = http.StatusInternalServerError
-		if isThrottle(fault.Code) {
+		if isThrottle(c.noteFault(body).Code) {
 			resp.StatusCode = http.StatusServiceUnavailable
 		}
 		resp.Status = strconv.Itoa(resp.StatusCode) + " " + http.StatusText(resp.StatusCode)
 	}
-	if c.op == objectstore.OpList {
-		more := truncated(body)
-		c.note(func(o *observed) { o.more = more })
-	}
-	resp.Body = io.NopCloser(bytes.NewReader(body))
-	resp.ContentLength = int64(len(body))
+	more := c.op == objectstore.OpList && truncated(body)
+	c.note(func(o *observed) { o.more = more })
 	return nil
+}
+
+// noteFault takes note of an error document. What is not one, such as a proxy's page, leaves it empty.
+func (c *Call) noteFault(body []byte) fault {
+	var f fault
+	if err := xml.Unmarshal(body, &f); err != nil {
+		f = fault{}
+	}
+	c.note(func(o *observed) { o.fault = f })
+	return f
 }
 
 // xmlRoot gives the name of the root element, and checks that the document ends with its end.

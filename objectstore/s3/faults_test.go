@@ -1,0 +1,42 @@
+package s3_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/aws/aws-sdk-go-v2/credentials"
+
+	"github.com/forebaymq/forebay/objectstore"
+	"github.com/forebaymq/forebay/objectstore/internal/s3fake"
+	"github.com/forebaymq/forebay/objectstore/internal/s3suite"
+	"github.com/forebaymq/forebay/objectstore/s3"
+	"github.com/forebaymq/forebay/objectstore/storetest"
+)
+
+func options(server *s3fake.Server) s3.Options {
+	return s3.Options{
+		Bucket: s3fake.Bucket, Endpoint: server.URL, Region: "eu-north-1", PathStyle: true,
+		Credentials: credentials.NewStaticCredentialsProvider("access", "secret", ""),
+	}
+}
+
+func openFake(ctx context.Context, server *s3fake.Server) (objectstore.Store, error) {
+	s, err := s3.Open(ctx, options(server))
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+func TestFaults(t *testing.T) { s3suite.Run(t, openFake) }
+
+// TestConformanceFake runs the suite on the fake, which lacks nothing, under a prefix.
+func TestConformanceFake(t *testing.T) {
+	storetest.Run(t, func(t *testing.T) objectstore.Store {
+		s, err := openFake(t.Context(), s3fake.New(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}, storetest.Options{BigObject: 1 << 20})
+}
