@@ -5,7 +5,8 @@ import "sort"
 // PlanTrim plans retention by append time and by stored bytes for up to limit partitions that come after the given one, in order of
 // topic and partition. Start with the zero key and go on with next until done; the caller may let go of its lock in between. A plan moves
 // logStart to the end of the last batch that nothing keeps: by time, when its newest record is older than the topic's retention at now
-// (Unix ms); by bytes, while what remains is above the bound, but never the newest batch. The caller adds its claim.
+// (Unix ms); by bytes, while what remains is above the bound, but never the newest batch, and a sparse one only if what remains without it
+// is at least the bound: it may be a long run, in which the compactor moves logStart. The caller adds its claim.
 func (s *State) PlanTrim(now int64, after PartitionKey, limit int) (trims []*Trim, next PartitionKey, done bool) {
 	next = after
 	for i := s.searchID(after.Topic); i < len(s.order); i++ {
@@ -42,6 +43,9 @@ func (p *partition) retain(c *topicConfig, now int64) int64 {
 		left := p.bytes
 		for i := 0; i < len(p.entries)-1 && left > c.RetentionBytes; i++ {
 			left -= int64(p.entries[i].len)
+			if left < c.RetentionBytes && p.sparse(i) {
+				break
+			}
 			n = max(n, i+1)
 		}
 	}
@@ -49,4 +53,10 @@ func (p *partition) retain(c *topicConfig, now int64) int64 {
 		return p.logStart
 	}
 	return p.last(n-1) + 1
+}
+
+// sparse says whether entry i is sparse.
+func (p *partition) sparse(i int) bool {
+	e := &p.entries[i]
+	return e.records&hasExt != 0 && p.ext(e).sparse
 }
