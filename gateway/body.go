@@ -36,8 +36,10 @@ func (rq *request) beginBody() {
 	b := &pacedBody{rc: rq.rc, r: r.Body, s: rq.s, start: rq.start}
 	rq.body = b
 	b.move()
-	// The connection may still carry the write deadline of its last answer, and "100 Continue" is written at the first read.
-	_ = rq.rc.SetWriteDeadline(b.start.Add(2 * b.s.o.Timeouts.Grace))
+	if len(r.Header["Expect"]) > 0 {
+		// "100 Continue" is written at the first read, and the connection may still carry the write deadline of its last answer.
+		rq.extendWrite(0)
+	}
 }
 
 func (b *pacedBody) move() {

@@ -99,7 +99,10 @@ func (e *panicError) Error() string { return fmt.Sprintf("panic: %v", e.value) }
 // finish records the end of a request, also when the handler aborts it.
 func (rq *request) finish(span trace.Span) {
 	s, status, code := rq.s, rq.Response().Status, ""
-	if rq.err != nil {
+	switch {
+	case status == clientGone:
+		code = "CLIENT_GONE"
+	case rq.err != nil:
 		code = string(codeOf(rq.err))
 	}
 	took := s.o.Clock.Since(rq.start)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -258,4 +259,7 @@ func TestLongPollOfAClientThatLeftEndsAtOnce(t *testing.T) {
 		t.Fatalf("the client got %v", err)
 	}
 	n.inFlight.wait() // would last 30 s
+	if m := string(n.ops("GET", "/metrics").body); !strings.Contains(m, `code="CLIENT_GONE"`) || strings.Contains(m, `code="INTERNAL"`) {
+		t.Error("a client that left is counted as a fault of the node")
+	}
 }
