@@ -1,11 +1,11 @@
 package s3test
 
 import (
+	"crypto/rand"
 	"fmt"
 	"net/url"
 	"os"
 	"strings"
-	"sync/atomic"
 	"testing"
 
 	"github.com/forebaymq/forebay/objectstore/storetest"
@@ -19,14 +19,12 @@ type Server struct {
 	Name           string // versitygw, moto, localstack, ...
 	URL            string // http://host:port
 	Access, Secret string
-	buckets        atomic.Int64
-	run            int64
 }
 
 // Start gives a server for the length of the test, and puts its credentials into the environment.
 func Start(t *testing.T) *Server {
 	t.Helper()
-	s := &Server{Name: Versitygw, Access: rootAccess, Secret: rootSecret, run: int64(os.Getpid())}
+	s := &Server{Name: Versitygw, Access: rootAccess, Secret: rootSecret}
 	if s.URL = os.Getenv("FOREBAY_TEST_S3"); s.URL != "" {
 		s.Name = env("FOREBAY_TEST_S3_NAME", "unnamed")
 		s.Access, s.Secret = env("AWS_ACCESS_KEY_ID", "test"), env("AWS_SECRET_ACCESS_KEY", "test")
@@ -50,9 +48,9 @@ func env(name, otherwise string) string {
 	return otherwise
 }
 
-// Bucket gives a name that no other test has.
+// Bucket gives a name that no other test has, nor had in an earlier run on the same server.
 func (s *Server) Bucket() string {
-	return fmt.Sprintf("forebay-%d-%d", s.run, s.buckets.Add(1))
+	return "forebay-" + strings.ToLower(rand.Text())
 }
 
 // S3URL is the URL of a bucket for the s3 driver. The bucket is made when it is opened.
@@ -70,6 +68,8 @@ func (s *Server) Lacks() storetest.Options {
 	switch s.Name {
 	case Versitygw:
 		return storetest.Options{NoKeyBelowKey: true}
+	case "localstack":
+		return storetest.Options{PlainKeys: true}
 	}
 	return storetest.Options{}
 }

@@ -37,18 +37,22 @@ func invalidKeys(s *suite) {
 	}
 }
 
-// storable drops the keys that have others below them, for a store that cannot hold both.
+// storable drops the keys that the store is known not to hold or to list.
 func (s *suite) storable(keys []string) []string {
-	if !s.opt.NoKeyBelowKey {
-		return keys
-	}
 	var out []string
 	for _, key := range keys {
-		if !slices.ContainsFunc(keys, func(other string) bool { return strings.HasPrefix(other, key+"/") }) {
-			out = append(out, key)
+		below := slices.ContainsFunc(keys, func(other string) bool { return strings.HasPrefix(other, key+"/") })
+		if s.opt.NoKeyBelowKey && below || s.opt.PlainKeys && strings.ContainsFunc(key, escaped) {
+			continue
 		}
+		out = append(out, key)
 	}
 	return out
+}
+
+// escaped says whether a character of a key is written otherwise in a URL.
+func escaped(r rune) bool {
+	return !strings.ContainsRune("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~/", r)
 }
 
 // oddKeys are valid, whatever a store makes of them.

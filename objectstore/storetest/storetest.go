@@ -29,6 +29,8 @@ type Options struct {
 	// NoKeyBelowKey: the store keeps keys as files in folders, so that of "p" and "p/q" it holds the one that came first, and refuses the
 	// other, definitely.
 	NoKeyBelowKey bool
+	// PlainKeys: a list may skip keys with characters that URLs escape, at the edges of its pages. Other keys are listed right.
+	PlainKeys bool
 	// NoBlankKey: a key of nothing but spaces is ErrInvalidKey.
 	NoBlankKey bool
 	// ClockSkew is by how much the clock that gives Info.Modified may differ from this machine's. Default: 5 minutes.
