@@ -27,6 +27,7 @@ build: ## build bin/forebay
 # internal/proof runs with failpoints: it removes fences, too, and its checkers must notice.
 test: lint ## vet, staticcheck, formatting, import rules, unit, conformance, integration and crash tests with -race, short fuzzing
 	$(GO) test $(TESTFLAGS) $$($(GO) list ./... | grep -v /internal/proof)
+	$(GO) test -timeout 14m -run OpenAPI ./gateway
 	$(GO) test $(TESTFLAGS) -tags failpoints $$($(GO) list -tags failpoints -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' ./metadata ./compactor/... ./internal/proof 2>/dev/null)
 	$(MAKE) --no-print-directory fuzz FUZZTIME=$(FUZZTIME)
 
