@@ -52,6 +52,7 @@ type shardState struct {
 		cleaned time.Time               // when partitions were last looked at that are compacted by key; zero = at once
 		swept   time.Time               // when all partitions were last looked at; zero = at once
 		reports map[ulid.ULID]bool      // objects that were reported as unreadable
+		shallow map[bucket]int          // objects of a class and level that were found not to be worth merging
 	}
 }
 
@@ -70,6 +71,7 @@ func New(o Options) (*Compactor, error) {
 	for i := range c.shards {
 		c.shards[i].mu.bad = map[ulid.ULID]time.Time{}
 		c.shards[i].mu.reports = map[ulid.ULID]bool{}
+		c.shards[i].mu.shallow = map[bucket]int{}
 	}
 	return c, nil
 }

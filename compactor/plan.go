@@ -26,8 +26,6 @@ const (
 	KindWaste Kind = "waste" // what is live in objects that are mostly dead
 )
 
-func kinds() []Kind { return []Kind{KindMove, KindMerge, KindClean, KindLevel, KindWaste} }
-
 // Group is a stretch of neighbouring live batches of one partition that becomes one run, or several where an object is full.
 type Group struct {
 	Topic     *metadata.Topic
@@ -61,6 +59,7 @@ type pick struct {
 	kind  Kind
 	class string // KindLevel
 	level uint8  // of the objects
+	deep  bool   // only if deepEnough
 	ids   map[ulid.ULID]bool
 }
 
@@ -99,40 +98,64 @@ type bucket struct {
 	level uint8
 }
 
-// pickLevel chooses FanIn or more objects of one class and level whose runs are still short: of the lowest level that has them.
-func pickLevel(segs []metadata.SegmentUse, skip map[ulid.ULID]bool, p Policy) (pick, bool) {
-	count := map[bucket]int{}
-	var order []bucket
+// pickLevel chooses objects of one class and level to be merged, of the lowest level that has some: FanIn or more small ones, or, to be judged
+// by deepEnough, all of those whose runs are still short. shallow says of how many objects of a class and level that was found not to be
+// so: an object more is worth another look.
+func pickLevel(segs []metadata.SegmentUse, skip map[ulid.ULID]bool, shallow map[bucket]int, p Policy) (pick, bool) {
+	type count struct{ all, small int }
+	counts := map[bucket]count{}
 	short := func(s *metadata.SegmentUse) bool {
 		return s.Level > 0 && int(s.Level) < p.MaxLevel && !skip[s.ID] && s.Size/int64(max(s.Batches, 1)) < p.GoodRunBytes
 	}
+	small := func(s *metadata.SegmentUse) bool { return 2*s.Size < p.ObjectBytes }
 	for i := range segs {
 		if s := &segs[i]; short(s) {
 			b := bucket{s.Class, s.Level}
-			if count[b]++; count[b] == p.FanIn {
-				order = append(order, b)
+			c := counts[b]
+			c.all++
+			if small(s) {
+				c.small++
 			}
+			counts[b] = c
 		}
 	}
-	if len(order) == 0 {
+	var due []bucket
+	for b, c := range counts {
+		if c.small >= p.FanIn || c.all >= p.FanIn && c.all > shallow[b] {
+			due = append(due, b)
+		}
+	}
+	if len(due) == 0 {
 		return pick{}, false
 	}
-	b := slices.MinFunc(order, func(x, y bucket) int { return cmp.Or(cmp.Compare(x.level, y.level), cmp.Compare(x.class, y.class)) })
-	out := pick{kind: KindLevel, class: b.class, level: b.level, ids: map[ulid.ULID]bool{}}
+	b := slices.MinFunc(due, func(x, y bucket) int { return cmp.Or(cmp.Compare(x.level, y.level), cmp.Compare(x.class, y.class)) })
+	out := pick{kind: KindLevel, class: b.class, level: b.level, deep: counts[b].small < p.FanIn, ids: map[ulid.ULID]bool{}}
 	var size int64
-	limit := 2 * int64(p.FanIn) * p.ObjectBytes
 	for i := range segs {
 		s := &segs[i]
-		if !short(s) || s.Class != b.class || s.Level != b.level {
+		if !short(s) || s.Class != b.class || s.Level != b.level || !out.deep && !small(s) {
 			continue
 		}
-		if len(out.ids) >= p.FanIn && (size+s.Size > limit || len(out.ids) >= 4*p.FanIn) {
+		if !out.deep && len(out.ids) >= p.FanIn && size+s.Size > levelJobBytes(p) {
 			break
 		}
 		out.ids[s.ID] = true
 		size += s.Size
 	}
 	return out, true
+}
+
+// levelJobBytes bounds a job that merges a level.
+func levelJobBytes(p Policy) int64 { return 2 * int64(p.FanIn) * p.ObjectBytes }
+
+// deepEnough says whether merging these objects makes runs much longer: a partition has FanIn of them on average. Objects that were made
+// together have different partitions, and merging those would be of no use.
+func deepEnough(found []metadata.PartitionScan, p Policy) bool {
+	entries := 0
+	for i := range found {
+		entries += len(found[i].Entries)
+	}
+	return entries > 0 && entries >= p.FanIn*len(found)
 }
 
 // groupEntries makes groups of what a scan found of the picked objects: of each partition, neighbours together. Long runs that
@@ -218,7 +241,24 @@ func planMerge(shard int, k pick, found []metadata.PartitionScan, p Policy) Job 
 	if k.kind == KindMerge {
 		groups = groupEntries(without(found, limitJob(groups, p.JobBytes)), k, p)
 	}
-	return newJob(k.kind, shard, groups)
+	job := newJob(k.kind, shard, groups)
+	if k.kind == KindLevel {
+		job.limit(levelJobBytes(p))
+	}
+	return job
+}
+
+// limit drops groups from the end until what is left is within limit bytes, and at least one group.
+func (j *Job) limit(limit int64) {
+	var size int64
+	for i := range j.Groups {
+		n := j.Groups[i].bytes()
+		if i > 0 && size+n > limit {
+			j.Groups, j.Bytes = j.Groups[:i], size
+			return
+		}
+		size += n
+	}
 }
 
 // newJob orders the groups.

@@ -2,6 +2,7 @@ package compactor
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -81,7 +82,7 @@ func (c *Compactor) due(ctx context.Context, shard int) (f findings, ok bool) {
 	}
 	segs, skip := c.segments(shard), c.skipped(shard)
 	_, merge := pickLevel0(segs, skip, c.o.Clock.Now(), c.o.Policy)
-	_, level := pickLevel(segs, skip, c.o.Policy)
+	_, level := pickLevel(segs, skip, c.shallow(shard), c.o.Policy)
 	if c.dueSince(shard, lastCleaned, c.o.CleanEvery) {
 		f.clean = len(c.cleaning(ctx, shard, skip)) > 0
 	}
@@ -117,18 +118,50 @@ func (c *Compactor) plan(ctx context.Context, claim *metadata.HeldClaim, shard i
 		}
 		f.clean = false
 	}
-	if k, ok := pickLevel(segs, skip, c.o.Policy); ok {
-		return c.planPick(ctx, shard, k), nil
+	for ctx.Err() == nil {
+		k, ok := pickLevel(segs, skip, c.shallow(shard), c.o.Policy)
+		if !ok {
+			break
+		}
+		if job := c.planPick(ctx, shard, k); job != nil {
+			return job, nil
+		}
+		c.noteShallow(shard, k)
 	}
 	return nil, nil
 }
 
-// planPick makes the job of a pick, or nil when nothing of it is live any more.
+// shallow gives how many objects of a class and level were found not to be worth merging.
+func (c *Compactor) shallow(shard int) map[bucket]int {
+	s := &c.shards[shard]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return maps.Clone(s.mu.shallow)
+}
+
+func (c *Compactor) forgetShallow(shard int) {
+	s := &c.shards[shard]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	clear(s.mu.shallow)
+}
+
+func (c *Compactor) noteShallow(shard int, k pick) {
+	s := &c.shards[shard]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mu.shallow[bucket{k.class, k.level}] = len(k.ids)
+}
+
+// planPick makes the job of a pick, or nil when nothing of it is live any more or merging it is of no use.
 func (c *Compactor) planPick(ctx context.Context, shard int, k pick) *Job {
 	var found []metadata.PartitionScan
 	c.scan(ctx, shard, func(_ *metadata.Topic, s metadata.SegmentRef) bool { return k.ids[s.ID] }, func(some []metadata.PartitionScan) {
 		found = append(found, some...)
 	})
+	if k.deep && !deepEnough(found, c.o.Policy) {
+		return nil
+	}
 	job := planMerge(shard, k, found, c.o.Policy)
 	if len(job.Groups) == 0 {
 		return nil
@@ -153,6 +186,7 @@ func (c *Compactor) sweepShard(ctx context.Context, claim *metadata.HeldClaim, s
 	var stale []cleanTask
 	live := map[ulid.ULID]int64{}
 	now := c.o.Clock.Now()
+	c.forgetShallow(shard) // what was too shallow may be deep by now
 	want := func(_ *metadata.Topic, s metadata.SegmentRef) bool { return s.Level > 0 && !skip[s.ID] }
 	c.scan(ctx, shard, want, func(found []metadata.PartitionScan) {
 		moves = append(moves, moveGroups(found, c.o.Policy)...)

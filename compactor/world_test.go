@@ -227,30 +227,51 @@ func (w *world) publish(batches ...batch) []int64 {
 func (w *world) run(c *Compactor) (jobs int) {
 	w.t.Helper()
 	for n := range 1000 {
-		did := false
-		for shard := range w.log.Shards() {
-			claim, held, err := w.log.Claim(w.t.Context(), fmt.Sprint(claimPrefix, shard), time.Minute)
-			if err != nil || !held {
-				w.t.Fatalf("claim: %v, %v", held, err)
-			}
-			ok, err := c.step(w.t.Context(), claim, shard, &findings{clean: true, sweep: n < 100})
-			if err != nil {
-				w.t.Fatalf("step: %v", err)
-			}
-			if err := w.log.Release(w.t.Context(), claim); err != nil {
-				w.t.Fatal(err)
-			}
-			if ok {
-				did = true
-				jobs++
-			}
+		did, err := w.step(c, n < 100)
+		if err != nil {
+			w.t.Fatal(err)
 		}
-		if !did {
+		if did == 0 {
 			return jobs
 		}
+		jobs += did
 	}
 	w.t.Fatal("there is always work: no progress")
 	return 0
+}
+
+// steps is run, up to an error.
+func (w *world) steps(c *Compactor) error {
+	w.t.Helper()
+	for n := range 1000 {
+		if did, err := w.step(c, n < 100); err != nil || did == 0 {
+			return err
+		}
+	}
+	w.t.Fatal("there is always work: no progress")
+	return nil
+}
+
+// step does one job in each shard that has one.
+func (w *world) step(c *Compactor, sweep bool) (jobs int, err error) {
+	w.t.Helper()
+	for shard := range w.log.Shards() {
+		claim, held, err := w.log.Claim(w.t.Context(), fmt.Sprint(claimPrefix, shard), time.Minute)
+		if err != nil || !held {
+			w.t.Fatalf("claim: %v, %v", held, err)
+		}
+		did, err := c.step(w.t.Context(), claim, shard, &findings{clean: true, sweep: sweep})
+		if e := w.log.Release(w.t.Context(), claim); e != nil {
+			w.t.Fatal(e)
+		}
+		if err != nil {
+			return jobs, fmt.Errorf("step: %w", err)
+		}
+		if did {
+			jobs++
+		}
+	}
+	return jobs, nil
 }
 
 // read reads a partition from offset to its head.
