@@ -48,8 +48,12 @@ type Log struct {
 	submitted chan struct{} // closed when the submitter has ended
 }
 
+// openRetry is how long Open waits before it asks a store without a quorum again.
+const openRetry = 200 * time.Millisecond
+
 // Open joins the fabric, or makes it if the store is empty, loads and applies what the store has, and starts to follow it. When it
-// returns, the node has caught up with everything that was acknowledged before the call.
+// returns, the node has caught up with everything that was acknowledged before the call. While the store has no quorum it waits, as long
+// as ctx goes on.
 func Open(ctx context.Context, o Options) (*Log, error) {
 	o = o.WithDefaults()
 	if err := o.Validate(); err != nil {
@@ -67,11 +71,11 @@ func Open(ctx context.Context, o Options) (*Log, error) {
 		return nil, err
 	}
 	l.stream = Stream(o.NodeID + "-" + id.String())
-	if err := l.join(ctx); err != nil {
+	if err := l.untilQuorum(ctx, l.join); err != nil {
 		return nil, err
 	}
-	loaded, err := l.load(ctx, l.fabric.Shards)
-	if err != nil {
+	var loaded *loadedState
+	if err := l.untilQuorum(ctx, func(ctx context.Context) (err error) { loaded, err = l.load(ctx, l.fabric.Shards); return err }); err != nil {
 		return nil, err
 	}
 	l.shards = make([]*shardView, l.fabric.Shards)
@@ -90,6 +94,27 @@ func Open(ctx context.Context, o Options) (*Log, error) {
 		l.wg.Go(l.housekeeper)
 	}
 	return l, nil
+}
+
+// untilQuorum repeats f, which reads or creates if absent, while the store has no quorum and ctx goes on: nodes and etcd members are
+// started together, and an election may be under way.
+func (l *Log) untilQuorum(ctx context.Context, f func(context.Context) error) error {
+	for first := true; ; first = false {
+		err := f(ctx)
+		if err == nil || !errors.Is(err, ErrNoQuorum) && !IsIndefinite(err) {
+			return err
+		}
+		if first {
+			l.o.Logger.Warn("the metadata store has no quorum, trying again", "error", err)
+		}
+		retry := l.o.Clock.NewTimer(openRetry)
+		select {
+		case <-retry.Chan():
+		case <-ctx.Done():
+			retry.Stop()
+			return err
+		}
+	}
 }
 
 // join reads or makes the fabric, and refuses one that this node does not belong to.
