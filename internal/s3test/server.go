@@ -22,7 +22,7 @@ type Server struct {
 }
 
 // Start gives a server for the length of the test, and puts its credentials into the environment.
-func Start(t *testing.T) *Server {
+func Start(t testing.TB) *Server {
 	t.Helper()
 	s := &Server{Name: Versitygw, Access: rootAccess, Secret: rootSecret}
 	if s.URL = os.Getenv("FOREBAY_TEST_S3"); s.URL != "" {

@@ -15,7 +15,7 @@ func (o Options) credentials() (*credentials.Credentials, error) {
 	case Anonymous:
 		return credentials.NewStatic("", "", "", credentials.SignatureAnonymous), nil
 	case FromMachine:
-		return credentials.NewIAM(""), nil
+		return credentials.NewIAM(o.STSEndpoint), nil
 	}
 	access, secret, session := o.environment()
 	if access == "" || secret == "" {

@@ -11,7 +11,6 @@ import (
 	"github.com/forebaymq/forebay/objectstore/internal/s3fake"
 	"github.com/forebaymq/forebay/objectstore/internal/s3suite"
 	"github.com/forebaymq/forebay/objectstore/minio"
-	"github.com/forebaymq/forebay/objectstore/storetest"
 )
 
 func options(server *s3fake.Server) minio.Options {
@@ -30,14 +29,3 @@ func openFake(ctx context.Context, server *s3fake.Server) (objectstore.Store, er
 }
 
 func TestFaults(t *testing.T) { s3suite.Run(t, openFake) }
-
-// TestConformanceFake runs the suite on the fake, which lacks nothing.
-func TestConformanceFake(t *testing.T) {
-	storetest.Run(t, func(t *testing.T) objectstore.Store {
-		s, err := openFake(t.Context(), s3fake.New(t))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return s
-	}, storetest.Options{BigObject: 1 << 20, NoBlankKey: true})
-}

@@ -60,9 +60,10 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	if o.VirtualHost {
 		lookup = miniogo.BucketLookupDNS
 	}
+	watched := &s3bucket.Transport{Next: next}
 	api, err := miniogo.New(o.Endpoint, &miniogo.Options{
 		Creds: creds, Secure: !o.Plain, Region: o.Region, BucketLookup: lookup,
-		Transport:  &s3bucket.Transport{Next: next},
+		Transport:  watched,
 		MaxRetries: 1, // one request a call
 	})
 	if err == nil {
@@ -73,7 +74,8 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		return nil, fmt.Errorf("open minio bucket: %w", err)
 	}
 	inner, err := s3bucket.New(s3bucket.Options{
-		Client: &client{core: miniogo.Core{Client: api}, bucket: o.Bucket, plain: o.Plain}, Bucket: o.Bucket, Prefix: o.Prefix,
+		Client: &client{core: miniogo.Core{Client: api}, bucket: o.Bucket, plain: o.Plain},
+		Rules:  &ruler{api: api, http: watched, o: o}, Bucket: o.Bucket, Prefix: o.Prefix,
 		Remedy: remedy(o), Release: release, Clock: o.Clock,
 	})
 	if err != nil {

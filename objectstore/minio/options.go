@@ -40,8 +40,11 @@ type Options struct {
 	Create bool
 	// Source of the credentials. Default: FromEnvironment.
 	Source string
-	// RoleARN and STSEndpoint are for FromSTS. Default: no role (MinIO needs none), the store itself.
-	RoleARN, STSEndpoint string
+	// RoleARN is the role of FromSTS. Default: none, which MinIO does not need.
+	RoleARN string
+	// STSEndpoint is the URL of the token service of FromSTS and of FromMachine's web identity. Default: the store itself for FromSTS,
+	// Amazon's for FromMachine.
+	STSEndpoint string
 	// Credentials replace Source, for tests.
 	Credentials *credentials.Credentials
 	// Getenv reads the environment. Default: os.Getenv.
@@ -77,7 +80,8 @@ func (o Options) Validate() error {
 		u, err := url.Parse(o.STSEndpoint)
 		check(err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "", "STSEndpoint: %q is not http://host:port or https://host", o.STSEndpoint)
 	}
-	check(o.Source == FromSTS || o.RoleARN == "" && o.STSEndpoint == "", "RoleARN, STSEndpoint: are for credentials=%s only", FromSTS)
+	check(o.Source == FromSTS || o.RoleARN == "", "RoleARN: is for credentials=%s only", FromSTS)
+	check(o.Source == FromSTS || o.Source == FromMachine || o.STSEndpoint == "", "STSEndpoint: is for credentials=%s and %s only", FromSTS, FromMachine)
 	return errors.Join(errs...)
 }
 

@@ -162,12 +162,12 @@ func TestNodeRefusesStore(t *testing.T) {
 		{"conditions ignored", func(s *s3fake.Server) { s.IgnoreConditions = true }, "object store lacks conditional create (If-None-Match: *)"},
 		{"metadata forgotten", func(s *s3fake.Server) { s.DropMetadata = true }, "object store lacks writers' IDs kept with objects"},
 		{"conditions unknown", func(s *s3fake.Server) {
-			s.Script = func(r s3fake.Request) s3fake.Fault {
+			s.SetScript(func(r s3fake.Request) s3fake.Fault {
 				if r.Header.Get("If-None-Match") != "" {
 					return s3fake.Fault{Status: 501, Code: "NotImplemented"}
 				}
 				return s3fake.Fault{}
-			}
+			})
 		}, "not supported by this object store"},
 		{"no bucket", func(s *s3fake.Server) { s.NoBucket = true }, `bucket "bucket" does not exist`},
 	} {

@@ -85,7 +85,7 @@ func TestOpenRefuses(t *testing.T) {
 		"minio://host/b/../c":                  `element ".."`,
 		"minio://host/b?tls=no":                "unknown settings: tls; known are create, credentials, region, role-arn, secure, sts-endpoint, virtual-host",
 		"minio://host/b?credentials=file":      `"file", want env, sts, iam or none`,
-		"minio://host/b?role-arn=r&credentials=none":    "are for credentials=sts only",
+		"minio://host/b?role-arn=r&credentials=none":    "RoleARN: is for credentials=sts only",
 		"minio://host/b?credentials=sts&sts-endpoint=x": "not http://host:port",
 		"minio://host/b--x--x-s3":                       "use s3://b--x--x-s3",
 		"minio://127.0.0.1:1/b?secure=false":            "set MINIO_ACCESS_KEY",

@@ -10,7 +10,6 @@ import (
 	"github.com/forebaymq/forebay/objectstore/internal/s3fake"
 	"github.com/forebaymq/forebay/objectstore/internal/s3suite"
 	"github.com/forebaymq/forebay/objectstore/s3"
-	"github.com/forebaymq/forebay/objectstore/storetest"
 )
 
 func options(server *s3fake.Server) s3.Options {
@@ -29,14 +28,3 @@ func openFake(ctx context.Context, server *s3fake.Server) (objectstore.Store, er
 }
 
 func TestFaults(t *testing.T) { s3suite.Run(t, openFake) }
-
-// TestConformanceFake runs the suite on the fake, which lacks nothing, under a prefix.
-func TestConformanceFake(t *testing.T) {
-	storetest.Run(t, func(t *testing.T) objectstore.Store {
-		s, err := openFake(t.Context(), s3fake.New(t))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return s
-	}, storetest.Options{BigObject: 1 << 20})
-}

@@ -39,8 +39,9 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		release()
 		return nil, fmt.Errorf("open s3 bucket: %w", err)
 	}
+	c := &client{api: api, bucket: o.Bucket}
 	inner, err := s3bucket.New(s3bucket.Options{
-		Client: &client{api: api, bucket: o.Bucket}, Bucket: o.Bucket, Prefix: o.Prefix, Remedy: remedy(o),
+		Client: c, Rules: c, Bucket: o.Bucket, Prefix: o.Prefix, Remedy: remedy(o),
 		Unordered: o.directory(), Release: release, Clock: o.Clock,
 	})
 	if err != nil {

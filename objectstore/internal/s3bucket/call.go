@@ -77,6 +77,8 @@ func More(ctx context.Context) (more bool, answers int) {
 func (c *Call) counts(r *http.Request) bool {
 	q := r.URL.Query()
 	switch c.op {
+	case opRules:
+		return q.Has("lifecycle")
 	case objectstore.OpPut, objectstore.OpPutMatch:
 		return r.Method == http.MethodPut
 	case objectstore.OpDelete:

@@ -18,6 +18,8 @@ var _ objectstore.Store = (*Store)(nil)
 type Options struct {
 	// Client makes the requests. Required.
 	Client Client
+	// Rules reads and writes the bucket's lifecycle rules. Required.
+	Rules Ruler
 	// Bucket names the bucket in errors. Required.
 	Bucket string
 	// Prefix is put before every key: "" or a valid key followed by a slash.
@@ -37,6 +39,9 @@ func (o Options) Validate() error {
 	var errs []error
 	if o.Client == nil {
 		errs = append(errs, errors.New("options.Client: is required"))
+	}
+	if o.Rules == nil {
+		errs = append(errs, errors.New("options.Rules: is required"))
 	}
 	if o.Bucket == "" {
 		errs = append(errs, errors.New("options.Bucket: is required"))

@@ -76,9 +76,9 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 // read looks into answers that libraries do not look at closely enough: errors, lists and deletes. Lists and deletes that end early are
 // errors, and those of status 200 that hold an error get the status that they should have. The body of what was read is replaced.
 func (c *Call) read(resp *http.Response) error {
-	ok := resp.StatusCode == http.StatusOK
-	if ok && c.op != objectstore.OpList && c.op != objectstore.OpDelete {
-		return nil
+	failed := resp.StatusCode >= 300
+	if !failed && c.op != objectstore.OpList && c.op != objectstore.OpDelete {
+		return nil // the body of an object is read by who wants it
 	}
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxXMLAnswer+1))
 	_ = resp.Body.Close() // the read's error says more
@@ -86,7 +86,7 @@ func (c *Call) read(resp *http.Response) error {
 	if resp.Request == nil || resp.Request.Method != http.MethodHead {
 		resp.ContentLength = int64(len(body))
 	}
-	if !ok {
+	if failed {
 		c.noteFault(body) // whatever could be read of it: the status says enough
 		return nil
 	}

@@ -46,7 +46,6 @@ type Fault struct {
 // Server is the fake. Fields may be set before the first request.
 type Server struct {
 	*httptest.Server
-	Script           func(Request) Fault
 	IgnoreConditions bool   // store whatever comes
 	DropMetadata     bool   // forget user metadata
 	NoBucket         bool   // the bucket is absent until it is created
@@ -56,6 +55,7 @@ type Server struct {
 
 	mu struct {
 		sync.Mutex
+		script    func(Request) Fault
 		objects   map[string]*object
 		order     []string
 		counts    map[string]int
@@ -77,15 +77,33 @@ type object struct {
 // New starts a server that ends with the test.
 func New(t testing.TB) *Server {
 	t.Helper()
+	return start(t, httptest.NewServer)
+}
+
+// NewTLS is New over TLS; its Client has the certificate.
+func NewTLS(t testing.TB) *Server {
+	t.Helper()
+	return start(t, httptest.NewTLSServer)
+}
+
+func start(t testing.TB, listen func(http.Handler) *httptest.Server) *Server {
+	t.Helper()
 	s := &Server{}
 	s.mu.objects, s.mu.counts, s.mu.hung = map[string]*object{}, map[string]int{}, make(chan struct{})
-	s.Server = httptest.NewServer(http.HandlerFunc(s.serve))
+	s.Server = listen(http.HandlerFunc(s.serve))
 	t.Cleanup(func() {
 		close(s.mu.hung)
 		s.CloseClientConnections()
 		s.Close()
 	})
 	return s
+}
+
+// SetScript says what becomes of the requests from now on; nil: what they ask for.
+func (s *Server) SetScript(script func(Request) Fault) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mu.script = script
 }
 
 // Count says how many requests of an Op came.
@@ -154,4 +172,18 @@ func (s *Server) keysLocked(prefix string) []string {
 		sort.Strings(keys)
 	}
 	return keys
+}
+
+// SetRules sets the bucket's lifecycle rules, as XML.
+func (s *Server) SetRules(xml string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mu.lifecycle = []byte(xml)
+}
+
+// Rules gives the bucket's lifecycle rules, as XML.
+func (s *Server) Rules() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return string(s.mu.lifecycle)
 }

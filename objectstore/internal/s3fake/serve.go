@@ -40,10 +40,11 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	req.N = s.mu.counts[req.Op]
 	s.mu.counts[req.Op]++
 	s.mu.log = append(s.mu.log, req)
+	script := s.mu.script
 	s.mu.Unlock()
 	var f Fault
-	if s.Script != nil {
-		f = s.Script(req)
+	if script != nil {
+		f = script(req)
 	}
 	switch {
 	case f.Hang:

@@ -38,14 +38,14 @@ func readFaults(s *suite) {
 		{"502", s3fake.Fault{Status: 502}, objectstore.ErrUnavailable, ""},
 		{"503", s3fake.Fault{Status: 503}, objectstore.ErrThrottled, ""},
 	} {
-		s.server.Script = on("GET", 1<<30, tc.f)
+		s.server.SetScript(on("GET", 1<<30, tc.f))
 		for name, read := range reads {
 			if tc.only == "" || tc.only == name {
 				s.want(read(), tc.class, false, name+" with "+tc.name)
 			}
 		}
 	}
-	s.server.Script = nil
+	s.server.SetScript(nil)
 	for name, read := range reads {
 		s.want(read(), nil, false, name)
 	}
@@ -56,7 +56,7 @@ func readResetOnce(s *suite) {
 	store := s.retrying()
 	_, err := store.PutIfAbsent(s.ctx, "k", []byte("0123456789"), "w")
 	s.want(err, nil, false, "put")
-	s.server.Script = on("GET", 2, s3fake.Fault{CutBody: 4})
+	s.server.SetScript(on("GET", 2, s3fake.Fault{CutBody: 4}))
 	got, err := store.GetRange(s.ctx, "k", 2, 6)
 	s.want(err, nil, false, "range through two resets")
 	if string(got) != "234567" {
@@ -74,7 +74,7 @@ func deleteErrorsInside(s *suite) {
 		}
 	}
 	put()
-	s.server.Script = on("DELETE", 1, s3fake.Fault{KeyErrors: map[string]string{"b": "InternalError", "c": "AccessDenied", "d": "SlowDown", "absent": "NoSuchKey"}})
+	s.server.SetScript(on("DELETE", 1, s3fake.Fault{KeyErrors: map[string]string{"b": "InternalError", "c": "AccessDenied", "d": "SlowDown", "absent": "NoSuchKey"}}))
 	err := store.Delete(s.ctx, "a", "b", "c", "d", "e<&>", "absent")
 	failed, _ := err.(objectstore.KeyErrors)
 	if len(failed) != 3 {
@@ -91,7 +91,7 @@ func deleteErrorsInside(s *suite) {
 		}
 	}
 	// The retry wrapper asks again for what may pass, and for nothing else.
-	s.server.Script = on("DELETE", 2, s3fake.Fault{KeyErrors: map[string]string{"b": "InternalError", "d": "SlowDown"}})
+	s.server.SetScript(on("DELETE", 2, s3fake.Fault{KeyErrors: map[string]string{"b": "InternalError", "d": "SlowDown"}}))
 	s.want(s.retrying().Delete(s.ctx, "a", "b", "d"), nil, false, "delete under the retry wrapper")
 	for _, tc := range []struct {
 		name string
@@ -103,14 +103,14 @@ func deleteErrorsInside(s *suite) {
 		{"no answer", s3fake.Fault{DropAfter: true}},
 	} {
 		put()
-		s.server.Script = on("DELETE", s.server.Count("DELETE")+1, tc.f)
+		s.server.SetScript(on("DELETE", s.server.Count("DELETE")+1, tc.f))
 		err := store.Delete(s.ctx, "a", "b")
 		failed, _ := err.(objectstore.KeyErrors)
 		if len(failed) != 2 || !objectstore.IsIndefinite(failed["a"]) || !objectstore.IsIndefinite(failed["b"]) {
 			s.Errorf("delete with %s: %v, want both keys unknown", tc.name, err)
 		}
 	}
-	s.server.Script = on("DELETE", s.server.Count("DELETE")+1, s3fake.Fault{Inside: true, Code: "SlowDown"})
+	s.server.SetScript(on("DELETE", s.server.Count("DELETE")+1, s3fake.Fault{Inside: true, Code: "SlowDown"}))
 	err = store.Delete(s.ctx, "a", "b")
 	s.want(err, objectstore.ErrThrottled, false, "delete with SlowDown in an answer 200")
 }
@@ -120,11 +120,11 @@ func listErrorInside(s *suite) {
 	store := s.driver()
 	s.server.Put("a", "x", "w")
 	for code, class := range map[string]error{"InternalError": objectstore.ErrUnavailable, "SlowDown": objectstore.ErrThrottled} {
-		s.server.Script = on("LIST", 1<<30, s3fake.Fault{Inside: true, Code: code})
+		s.server.SetScript(on("LIST", 1<<30, s3fake.Fault{Inside: true, Code: code}))
 		_, err := store.List(s.ctx, "", "", 10)
 		s.want(err, class, false, "list with "+code+" in an answer 200")
 	}
-	s.server.Script = on("LIST", 1<<30, s3fake.Fault{EmptyAnswer: true})
+	s.server.SetScript(on("LIST", 1<<30, s3fake.Fault{EmptyAnswer: true}))
 	if page, err := store.List(s.ctx, "", "", 10); err == nil {
 		s.Errorf("list of an empty answer: %+v, want an error", page)
 	}
@@ -149,15 +149,16 @@ func listEdges(s *suite) {
 	for _, key := range keys[1000:] {
 		s.server.Put(key, "x", "w")
 	}
-	for _, short := range []int{0, 1, 7, 999, 1000} {
-		for _, limit := range []int{1000, 333} {
-			if short == 1 && limit == 1000 {
-				continue // two thousand requests show no more than those of the other limit
-			}
-			s.server.Script = on("LIST", 1<<30, s3fake.Fault{ShortPage: short})
-			if got := s.all(store, "p/", limit); !slices.Equal(got, keys) {
-				s.Fatalf("list by %d of a store that gives %d a page: %d keys, want %d, each once", limit, short, len(got), len(keys))
-			}
+	for _, tc := range []struct{ short, limit int }{{0, 1000}, {0, 333}, {1000, 1000}, {999, 1000}, {333, 1000}} {
+		s.server.SetScript(on("LIST", 1<<30, s3fake.Fault{ShortPage: tc.short}))
+		if got := s.all(store, "p/", tc.limit); !slices.Equal(got, keys) {
+			s.Fatalf("list by %d of a store that gives %d a page: %d keys, want %d, each once", tc.limit, tc.short, len(got), len(keys))
+		}
+	}
+	for _, limit := range []int{1000, 10, 3} {
+		s.server.SetScript(on("LIST", 1<<30, s3fake.Fault{ShortPage: 1}))
+		if got := s.all(store, "p/000", limit); !slices.Equal(got, keys[:10]) {
+			s.Fatalf("list by %d of a store that gives one key a page: %d keys, want 10", limit, len(got))
 		}
 	}
 }
@@ -188,13 +189,32 @@ func listCut(s *suite) {
 		s.server.Put(fmt.Sprintf("k%02d", i), "x", "w")
 	}
 	for _, f := range []s3fake.Fault{{CutBody: 2000}, {CutBody: 2000, WrongLength: true}, {CutBody: 10, WrongLength: true}} {
-		s.server.Script = on("LIST", 1<<30, f)
+		s.server.SetScript(on("LIST", 1<<30, f))
 		if page, err := store.List(s.ctx, "", "", 1000); err == nil || objectstore.OutcomeOf(err) == objectstore.Other {
 			s.Errorf("list cut at %d: %d objects, %v; want an error that may be tried again", f.CutBody, len(page.Objects), err)
 		}
 	}
-	s.server.Script = on("LIST", s.server.Count("LIST")+1, s3fake.Fault{CutBody: 2000})
+	s.server.SetScript(on("LIST", s.server.Count("LIST")+1, s3fake.Fault{CutBody: 2000}))
 	if got := s.all(s.retrying(), "", 1000); len(got) != 50 {
 		s.Errorf("list through a reset: %d keys, want 50", len(got))
+	}
+}
+
+// keyBelowKey: S3 has no folders, so a key may have others below it.
+func keyBelowKey(s *suite) {
+	store := s.driver()
+	keys := []string{"p", "p/q", "p/q/r"}
+	for _, key := range keys {
+		_, err := store.PutIfAbsent(s.ctx, key, []byte("body of "+key), "w")
+		s.want(err, nil, false, "put "+key)
+	}
+	if got := s.all(store, "p", 10); !slices.Equal(got, keys) {
+		s.Errorf("keys %q, want %q", got, keys)
+	}
+	s.want(store.Delete(s.ctx, "p", "p/q"), nil, false, "delete")
+	body, _, err := store.Get(s.ctx, "p/q/r")
+	s.want(err, nil, false, "get")
+	if string(body) != "body of p/q/r" {
+		s.Errorf("body %q", body)
 	}
 }

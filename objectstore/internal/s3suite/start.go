@@ -30,7 +30,7 @@ func (s *suite) wantLacks(feature string) {
 
 // knowsNoConditions: a store that refuses the header as unknown is refused as well, by name of what is missing.
 func knowsNoConditions(s *suite) {
-	s.server.Script = on("PUT", 1000, s3fake.Fault{Status: 501, Code: "NotImplemented"})
+	s.server.SetScript(on("PUT", 1000, s3fake.Fault{Status: 501, Code: "NotImplemented"}))
 	err := objectstore.Probe(s.ctx, s.retrying(), "probe/")
 	s.want(err, objectstore.ErrUnsupported, false, "probe")
 	s.wantCount("PUT", 1)
@@ -47,7 +47,7 @@ func absentBucket(s *suite) {
 }
 
 func deniedBucket(s *suite) {
-	s.server.Script = on("BUCKET", 1, s3fake.Fault{Status: 403, Code: "AccessDenied"})
+	s.server.SetScript(on("BUCKET", 1, s3fake.Fault{Status: 403, Code: "AccessDenied"}))
 	_, err := s.open(s.ctx, s.server)
 	if !mentions(err, s3fake.Bucket, "denied", "s3:PutObject") {
 		s.Fatalf("open: %v, want an error that names the bucket and the permissions", err)
@@ -59,7 +59,7 @@ func bucketGoneLater(s *suite) {
 	store := s.driver()
 	_, err := store.PutIfAbsent(s.ctx, "k", []byte("x"), "w")
 	s.want(err, nil, false, "put")
-	s.server.Script = func(r s3fake.Request) s3fake.Fault { return s3fake.Fault{Status: 404, Code: "NoSuchBucket"} }
+	s.server.SetScript(func(r s3fake.Request) s3fake.Fault { return s3fake.Fault{Status: 404, Code: "NoSuchBucket"} })
 	_, _, err = store.Get(s.ctx, "k")
 	if err == nil || errors.Is(err, objectstore.ErrNotFound) || !mentions(err, s3fake.Bucket, "does not exist") {
 		s.Errorf("get: %v, want an error about the bucket", err)
@@ -76,7 +76,7 @@ func bucketGoneLater(s *suite) {
 
 // storeAwayAtStart: a store that throttles when the node starts keeps it waiting, not from starting.
 func storeAwayAtStart(s *suite) {
-	s.server.Script = on("BUCKET", 1, s3fake.Fault{Status: 503, Code: "SlowDown"})
+	s.server.SetScript(on("BUCKET", 1, s3fake.Fault{Status: 503, Code: "SlowDown"}))
 	store := s.driver()
 	_, err := store.PutIfAbsent(s.ctx, "k", []byte("x"), "w")
 	s.want(err, nil, false, "put")

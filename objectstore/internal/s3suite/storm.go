@@ -14,7 +14,7 @@ import (
 func storm(s *suite) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	var mu sync.Mutex
-	s.server.Script = func(r s3fake.Request) s3fake.Fault {
+	s.server.SetScript(func(r s3fake.Request) s3fake.Fault {
 		if r.Op == "BUCKET" {
 			return s3fake.Fault{}
 		}
@@ -43,12 +43,12 @@ func storm(s *suite) {
 			}
 		}
 		return s3fake.Fault{}
-	}
+	})
 	store := s.retrying()
 	var wg sync.WaitGroup
 	for w := range 8 {
 		wg.Go(func() {
-			for i := range 40 {
+			for i := range 15 {
 				s.stormOnce(store, fmt.Sprintf("w%d/%d", w, i), fmt.Sprintf("body %d %d", w, i))
 			}
 		})

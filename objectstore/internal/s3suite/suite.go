@@ -43,10 +43,12 @@ func Run(t *testing.T, open Open) {
 		{"ListErrorInside", listErrorInside},
 		{"ListEdges", listEdges},
 		{"ListCut", listCut},
+		{"KeyBelowKey", keyBelowKey},
 		{"AbsentBucket", absentBucket},
 		{"DeniedBucket", deniedBucket},
 		{"BucketGoneLater", bucketGoneLater},
 		{"StoreAwayAtStart", storeAwayAtStart},
+		{"Rules", rules},
 		{"Storm", storm},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

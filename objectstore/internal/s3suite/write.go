@@ -12,14 +12,14 @@ import (
 
 // lostAnswer is case S1: the object is stored, the answer is lost, and the repetition meets 412 from its own object.
 func lostAnswer(s *suite) {
-	s.server.Script = on("PUT", 1, s3fake.Fault{DropAfter: true})
+	s.server.SetScript(on("PUT", 1, s3fake.Fault{DropAfter: true}))
 	_, err := s.driver().PutIfAbsent(s.ctx, "bare", []byte("x"), "w1")
 	s.want(err, objectstore.ErrUnavailable, true, "put whose answer is lost")
 	s.wantCount("PUT", 1) // neither the library nor its transport has tried again
 	s.wantBody("bare", "x")
 
 	n := s.server.Count("PUT")
-	s.server.Script = on("PUT", n+2, s3fake.Fault{DropAfter: true}) // twice
+	s.server.SetScript(on("PUT", n+2, s3fake.Fault{DropAfter: true})) // twice
 	info, err := s.retrying().PutIfAbsent(s.ctx, "wrapped", []byte("ours"), "writer 2 ~ %41")
 	s.want(err, nil, false, "put under the retry wrapper")
 	if info.ID != "writer 2 ~ %41" || info.Size != 4 || info.ETag == "" {
@@ -44,13 +44,13 @@ func rival(s *suite) {
 
 // rivalAfterLostAnswer: our request was lost on the way, and a rival came before the repetition.
 func rivalAfterLostAnswer(s *suite) {
-	s.server.Script = func(r s3fake.Request) s3fake.Fault {
+	s.server.SetScript(func(r s3fake.Request) s3fake.Fault {
 		if r.Op == "PUT" && r.N == 0 {
 			s.server.Put("k", "theirs", "other")
 			return s3fake.Fault{DropBefore: true}
 		}
 		return s3fake.Fault{}
-	}
+	})
 	_, err := s.retrying().PutIfAbsent(s.ctx, "k", []byte("ours"), "me")
 	s.want(err, objectstore.ErrExists, false, "put that lost to a rival")
 	s.wantBody("k", "theirs")
@@ -58,7 +58,7 @@ func rivalAfterLostAnswer(s *suite) {
 
 // lostHead: whose object it is cannot be told at first.
 func lostHead(s *suite) {
-	s.server.Script = func(r s3fake.Request) s3fake.Fault {
+	s.server.SetScript(func(r s3fake.Request) s3fake.Fault {
 		switch {
 		case r.Op == "PUT" && r.N == 0:
 			return s3fake.Fault{DropAfter: true}
@@ -68,7 +68,7 @@ func lostHead(s *suite) {
 			return s3fake.Fault{Status: 503}
 		}
 		return s3fake.Fault{}
-	}
+	})
 	_, err := s.retrying().PutIfAbsent(s.ctx, "k", []byte("ours"), "me")
 	s.want(err, nil, false, "put whose own object is recognised late")
 	s.wantCount("HEAD", 3)
@@ -79,7 +79,7 @@ func errorsAfterEffect(s *suite) {
 	store := s.driver()
 	for i, f := range []s3fake.Fault{{ErrorAfter: 500, Code: "InternalError"}, {ErrorAfter: 502}, {ErrorAfter: 504}, {ErrorAfter: 503}, {ErrorAfter: 520}} {
 		key := fmt.Sprint("k", i)
-		s.server.Script = on("PUT", s.server.Count("PUT")+1, f)
+		s.server.SetScript(on("PUT", s.server.Count("PUT")+1, f))
 		_, err := store.PutIfAbsent(s.ctx, key, []byte("x"), "w")
 		if !objectstore.IsIndefinite(err) {
 			s.Errorf("put answered %d: %v, want indefinite", f.ErrorAfter, err)
@@ -96,18 +96,18 @@ func errorsAfterEffect(s *suite) {
 func conflicts(s *suite) {
 	store := s.retrying()
 	conflict := s3fake.Fault{Status: 409, Code: "ConditionalRequestConflict"}
-	s.server.Script = on("PUT", 2, conflict)
+	s.server.SetScript(on("PUT", 2, conflict))
 	_, err := s.retrying().PutIfAbsent(s.ctx, "twice", []byte("x"), "w")
 	s.want(err, nil, false, "409 twice, then 200")
 	s.wantCount("PUT", 3)
 
 	s.server.Put("lost", "theirs", "other")
-	s.server.Script = on("PUT", 4, conflict)
+	s.server.SetScript(on("PUT", 4, conflict))
 	_, err = store.PutIfAbsent(s.ctx, "lost", []byte("x"), "w")
 	s.want(err, objectstore.ErrExists, false, "409, then 412")
 	s.wantCount("PUT", 5)
 
-	s.server.Script = on("PUT", 1000, conflict)
+	s.server.SetScript(on("PUT", 1000, conflict))
 	_, err = store.PutIfAbsent(s.ctx, "endless", []byte("x"), "w")
 	s.want(err, objectstore.ErrConflict, true, "409 without end")
 	s.wantCount("PUT", 10)
@@ -120,16 +120,16 @@ func throttled(s *suite) {
 	store, retrying := s.driver(), s.retrying()
 	for i, f := range []s3fake.Fault{{Status: 503, Code: "SlowDown"}, {Status: 429, Code: "TooManyRequests"}, {Status: 429}, {Status: 503, Code: "SlowDownWrite"}, {Status: 400, Code: "RequestLimitExceeded"}} {
 		key := fmt.Sprint("k", i)
-		s.server.Script = on("PUT", 1000, f)
+		s.server.SetScript(on("PUT", 1000, f))
 		_, err := store.PutIfAbsent(s.ctx, key, []byte("x"), "w")
 		s.want(err, objectstore.ErrThrottled, false, fmt.Sprintf("put answered %d %s", f.Status, f.Code))
-		s.server.Script = on("PUT", s.server.Count("PUT")+3, f) // a storm that passes
+		s.server.SetScript(on("PUT", s.server.Count("PUT")+3, f)) // a storm that passes
 		_, err = retrying.PutIfAbsent(s.ctx, key, []byte("x"), "w")
 		s.want(err, nil, false, "put through a storm")
-		s.server.Script = on("GET", 1000, f)
+		s.server.SetScript(on("GET", 1000, f))
 		_, _, err = store.Get(s.ctx, key)
 		s.want(err, objectstore.ErrThrottled, false, fmt.Sprintf("get answered %d %s", f.Status, f.Code))
-		s.server.Script = nil
+		s.server.SetScript(nil)
 	}
 }
 
@@ -153,7 +153,7 @@ func definite(s *suite) {
 		{s3fake.Fault{Status: 413, Code: "EntityTooLarge"}, nil},
 		{s3fake.Fault{Status: 301, Code: "PermanentRedirect"}, nil},
 	} {
-		s.server.Script = on("PUT", 1000, tc.f)
+		s.server.SetScript(on("PUT", 1000, tc.f))
 		_, err := store.PutIfAbsent(s.ctx, "k", []byte("x"), "w")
 		if err == nil || objectstore.IsIndefinite(err) || tc.class != nil && !errors.Is(err, tc.class) {
 			s.Errorf("put answered %d %s: %v, want definite, of class %v", tc.f.Status, tc.f.Code, err, tc.class)
@@ -167,7 +167,7 @@ func definite(s *suite) {
 // putHangs: the deadline passes while the store is silent.
 func putHangs(s *suite) {
 	store := s.driver()
-	s.server.Script = func(s3fake.Request) s3fake.Fault { return s3fake.Fault{Hang: true} }
+	s.server.SetScript(func(s3fake.Request) s3fake.Fault { return s3fake.Fault{Hang: true} })
 	ctx, cancel := context.WithTimeout(s.ctx, 50*time.Millisecond)
 	defer cancel()
 	_, err := store.PutIfAbsent(ctx, "k", []byte("x"), "w")
@@ -204,10 +204,10 @@ func serverGone(s *suite) {
 
 // deletedMeanwhile: the object that was in the way is gone when it is looked at.
 func deletedMeanwhile(s *suite) {
-	s.server.Script = on("PUT", 1, s3fake.Fault{Status: 412, Code: "PreconditionFailed"})
+	s.server.SetScript(on("PUT", 1, s3fake.Fault{Status: 412, Code: "PreconditionFailed"}))
 	_, err := s.driver().PutIfAbsent(s.ctx, "k", []byte("x"), "w")
 	s.want(err, objectstore.ErrConflict, false, "put beside an object that goes away")
-	s.server.Script = on("PUT", 2, s3fake.Fault{Status: 412, Code: "PreconditionFailed"})
+	s.server.SetScript(on("PUT", 2, s3fake.Fault{Status: 412, Code: "PreconditionFailed"}))
 	_, err = s.retrying().PutIfAbsent(s.ctx, "k", []byte("x"), "w")
 	s.want(err, nil, false, "the same under the retry wrapper")
 }
@@ -217,7 +217,7 @@ func matchAfterLostAnswer(s *suite) {
 	store := s.retrying()
 	first, err := store.PutIfAbsent(s.ctx, "k", []byte("one"), "w1")
 	s.want(err, nil, false, "put")
-	s.server.Script = on("PUT", 2, s3fake.Fault{DropAfter: true})
+	s.server.SetScript(on("PUT", 2, s3fake.Fault{DropAfter: true}))
 	second, err := store.PutIfMatch(s.ctx, "k", first.ETag, []byte("two"), "w2")
 	s.want(err, nil, false, "replace whose answer is lost")
 	if second.ID != "w2" || second.ETag == first.ETag {
@@ -226,7 +226,7 @@ func matchAfterLostAnswer(s *suite) {
 	s.wantBody("k", "two")
 	_, err = store.PutIfMatch(s.ctx, "k", first.ETag, []byte("three"), "w3")
 	s.want(err, objectstore.ErrPreconditionFailed, false, "replace of an old version")
-	s.server.Script = on("PUT", 1000, s3fake.Fault{Status: 412, Code: "PreconditionFailed"})
+	s.server.SetScript(on("PUT", 1000, s3fake.Fault{Status: 412, Code: "PreconditionFailed"}))
 	_, err = store.PutIfMatch(s.ctx, "absent", first.ETag, []byte("x"), "w")
 	s.want(err, objectstore.ErrNotFound, false, "replace of an absent object in a store that answers 412")
 }
