@@ -33,6 +33,7 @@ func (c *client) Rules(ctx context.Context) ([]objectstore.LifecycleRule, error)
 func rulePrefix(r types.LifecycleRule) string {
 	switch {
 	case r.Filter == nil:
+		//lint:ignore SA1019 rules of the old form have it, and must be read for what they do
 		return aws.ToString(r.Prefix)
 	case r.Filter.And != nil:
 		return aws.ToString(r.Filter.And.Prefix)

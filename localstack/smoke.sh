@@ -1,0 +1,99 @@
+# Sourced by s3.sh and localstack.sh after lib.sh: a cluster over a store that the script starts, and the smoke test that ends each start.
+#
+# The caller defines install_store, start_store (a process named store), store_url, and STORE, the name of the store for people.
+# shellcheck shell=bash
+
+api() { # api METHOD NODE PATH [BODY]
+  local data=()
+  [[ $# -lt 4 ]] || data=(-H 'Content-Type: application/json' -d "$4")
+  curl -sS --fail-with-body --max-time 30 -X "$1" "$(node_url "$2")$3" -H "Authorization: Bearer $(cat "$DIR/token")" "${data[@]}"
+}
+
+publish_ten() { # publish_ten NODE TOPIC FIRST
+  local n records=''
+  for ((n = $3; n < $3 + 10; n++)); do records+=",{\"key\":\"k$n\",\"value\":{\"n\":$n}}"; done
+  api POST "$1" "/v1/topics/$2/records" "{\"records\":[${records#,}]}" >/dev/null
+}
+
+# expect NODE TOPIC COUNT: the node shows the records 0 to COUNT-1, each once.
+expect() {
+  local p got='' want
+  for p in 0 1; do got+=$(api GET "$1" "/v1/topics/$2/partitions/$p/records?offset=earliest&limit=1000" | grep -o '"value":{"n":[0-9]*}' || true)$'\n'; done
+  got=$(grep -o '[0-9][0-9]*' <<<"$got" | sort -n)
+  want=$(seq 0 $(($3 - 1)))
+  [[ $got == "$want" ]] || die "smoke test: node $1 shows $(wc -w <<<"$got") records of $3 that were acknowledged"
+}
+
+# smoke: publish, read back, restart a node, read again. What it writes is a topic of its own, which it deletes.
+smoke() {
+  local topic first i count=0
+  topic=smoke-$(date +%s)-$$
+  first=${NODES[0]}
+  api PUT "$first" "/v1/topics/$topic" '{"partitions":2}' >/dev/null
+  for i in "${NODES[@]}"; do
+    publish_ten "$i" "$topic" $count
+    count=$((count + 10))
+  done
+  for i in "${NODES[@]}"; do expect "$i" "$topic" $count; done
+  halt "node$first"
+  start_node "$first" "$(store_url)"
+  wait_node "$first"
+  expect "$first" "$topic" $count # from the store: a node that has just started has nothing cached
+  publish_ten "$first" "$topic" $count
+  count=$((count + 10))
+  for i in "${NODES[@]}"; do expect "$i" "$topic" $count; done
+  api DELETE "$first" "/v1/topics/$topic" >/dev/null
+  echo "smoke test passed: $count records published and read back from each of ${#NODES[@]} node(s) over $STORE, one of them restarted meanwhile"
+}
+
+stop() {
+  stop_cluster
+  halt store
+}
+
+start() {
+  prepare
+  install_store
+  make_token
+  start_store
+  start_etcd
+  start_nodes "$(store_url)"
+}
+
+# main ARGS: the command line of both scripts.
+main() {
+  case ${1:-start} in
+  start)
+    set -m # every process is the leader of a group of its own
+    trap 'stop' EXIT
+    start
+    smoke
+    trap - EXIT
+    echo
+    echo "${#NODES[@]} node(s) are ready on $STORE; data and logs are in $DIR, a token of tenant demo is in $DIR/token."
+    echo
+    print_addresses
+    printf '  store  %s   process %s\n' "$(store_address)" "$(pid_of store)"
+    echo
+    echo "$0 stop ends them."
+    ;;
+  smoke)
+    [[ -s $DIR/token ]] || die "nothing runs: $0 start"
+    set -m
+    prepare
+    smoke
+    ;;
+  stop) stop ;;
+  status) status_of store etcd1 etcd2 etcd3 node1 node2 node3 ;;
+  *) die "unknown command $1: want start, smoke, status or stop" ;;
+  esac
+}
+
+# one_or_three COUNT: the nodes to run.
+one_or_three() {
+  case $1 in
+  1) NODES=(1) ;;
+  3) NODES=(1 2 3) ;;
+  *) die "$1 nodes: want 1 or 3" ;;
+  esac
+}
