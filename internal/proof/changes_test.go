@@ -58,14 +58,7 @@ func TestChanges(t *testing.T) {
 	dir := t.TempDir()
 	addrs := ports(t, 2)
 	tokenFile := filepath.Join(dir, "token")
-	boot := func(failpoints string) *process {
-		p := start(t, "dev", addrs[1], []string{"FOREBAY_FAILPOINTS=" + failpoints},
-			"dev", "--data", filepath.Join(dir, "data"), "--listen", addrs[0], "--ops-listen", addrs[1], "--token-file", tokenFile)
-		if err := p.ready(ctx); err != nil {
-			t.Fatal(err)
-		}
-		return p
-	}
+	boot := func(failpoints string) *process { return startDev(ctx, t, dir, addrs, failpoints) }
 	publish := func() *process {
 		return start(t, "publish", "", []string{"FOREBAY_SERVER=http://" + addrs[0], "FOREBAY_TOKEN_FILE=" + tokenFile},
 			"publish", "changes", "--file", changesFile, "--key-field", "path", "--producer-id", "importer", "--batch", "50", "--output", "json")

@@ -29,14 +29,7 @@ func TestCrash(t *testing.T) {
 	dir := t.TempDir()
 	addrs := ports(t, 2)
 	tokenFile := filepath.Join(dir, "token")
-	boot := func(failpoints string) *process {
-		p := start(t, "dev", addrs[1], []string{"FOREBAY_FAILPOINTS=" + failpoints},
-			"dev", "--data", filepath.Join(dir, "data"), "--listen", addrs[0], "--ops-listen", addrs[1], "--token-file", tokenFile)
-		if err := p.ready(ctx); err != nil {
-			t.Fatal(err)
-		}
-		return p
-	}
+	boot := func(failpoints string) *process { return startDev(ctx, t, dir, addrs, failpoints) }
 
 	first := boot("")
 	node := newRest("http://"+addrs[0], token(t, tokenFile))

@@ -96,6 +96,18 @@ func start(t *testing.T, name, ops string, env []string, args ...string) *proces
 	return p
 }
 
+// startDev starts the embedded fabric over dir/data, with the REST API on the first address and the ops port on the second, and waits
+// until it is ready. Its token is in dir/token.
+func startDev(ctx context.Context, t *testing.T, dir string, addrs []string, failpoints string) *process {
+	t.Helper()
+	p := start(t, "dev", addrs[1], []string{"FOREBAY_FAILPOINTS=" + failpoints},
+		"dev", "--data", filepath.Join(dir, "data"), "--listen", addrs[0], "--ops-listen", addrs[1], "--token-file", filepath.Join(dir, "token"))
+	if err := p.ready(ctx); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
 // kill ends the process as kill -9 does, and waits for it.
 func (p *process) kill() {
 	_ = p.cmd.Process.Kill()
