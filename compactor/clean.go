@@ -27,17 +27,20 @@ type cleaner struct {
 
 // runClean compacts partitions by key. What was replaced before an error stays replaced.
 func (c *Compactor) runClean(ctx context.Context, claim *metadata.HeldClaim, job *Job) (jobStats, error) {
-	k := &cleaner{merger: &merger{c: c, job: job, claim: claim}, now: c.o.Clock.Now().UnixMilli()}
+	k := &cleaner{merger: &merger{c: c, job: job, claim: claim, stopped: map[metadata.PartitionKey]bool{}}, now: c.o.Clock.Now().UnixMilli()}
+	ctx, cancel := context.WithCancel(ctx)
+	defer func() {
+		cancel()
+		k.out.release()
+		k.rest.release()
+	}()
 	for i := range job.tasks {
 		if err := k.partition(ctx, &job.tasks[i]); err != nil {
 			return k.stats, err
 		}
 	}
 	for _, o := range []*output{k.out, k.rest} {
-		if o == nil {
-			continue
-		}
-		if err := o.finish(ctx); err != nil {
+		if err := o.end(ctx); err != nil {
 			return k.stats, err
 		}
 	}
@@ -186,7 +189,7 @@ func (k *cleaner) partition(ctx context.Context, t *cleanTask) error {
 			}
 		}
 		if at == len(groups)-1 && tail != nil {
-			if err := tail.end(ctx); err != nil {
+			if err := tail.close(ctx); err != nil {
 				return err
 			}
 		}
@@ -222,12 +225,11 @@ func (k *cleaner) judge(t *cleanTask, keys *keyMap, clean bool, h *segment.Batch
 func (k *cleaner) begin(ctx context.Context, g *Group) (*pending, error) {
 	if b := (bucket{g.Class, g.Level}); k.out == nil || k.out.bucket != b {
 		for _, o := range []*output{k.out, k.rest} {
-			if o != nil {
-				if err := o.finish(ctx); err != nil {
-					return nil, err
-				}
+			if err := o.end(ctx); err != nil {
+				return nil, err
 			}
 		}
+		k.rest.release()
 		k.out, k.rest = k.c.newOutput(KindClean, b, k.out), nil
 	}
 	p := &pending{group: g}
@@ -238,7 +240,7 @@ func (k *cleaner) begin(ctx context.Context, g *Group) (*pending, error) {
 
 // beginRest starts the output of what the map did not cover: it is dirty as it was, and follows the clean part.
 func (k *cleaner) beginRest(ctx context.Context, p *pending) (*runWriter, error) {
-	if err := k.run.end(ctx); err != nil {
+	if err := k.run.close(ctx); err != nil {
 		return nil, err
 	}
 	if k.rest == nil {
@@ -251,9 +253,14 @@ func (k *cleaner) beginRest(ctx context.Context, p *pending) (*runWriter, error)
 
 // end ends the output of a group.
 func (k *cleaner) end(ctx context.Context, p *pending) error {
-	if err := k.run.end(ctx); err != nil {
+	if err := k.run.close(ctx); err != nil {
 		return err
 	}
 	p.done = true
+	for _, o := range []*output{k.out, k.rest} {
+		if err := o.poll(); err != nil {
+			return err
+		}
+	}
 	return k.commit(ctx)
 }

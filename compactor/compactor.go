@@ -28,10 +28,11 @@ type Compactor struct {
 		sync.Mutex
 		src *ulid.LockedMonotonicReader
 	}
-	shards []shardState
-	trims  trimMemory
-	untag  untagged
-	next   atomic.Int64 // shard at which the next worker looks first
+	shards  []shardState
+	buffers sync.Pool // of *[]byte: memory for objects, kept between jobs as long as there is enough
+	trims   trimMemory
+	untag   untagged
+	next    atomic.Int64 // shard at which the next worker looks first
 
 	ctx    context.Context // ends in Close
 	cancel context.CancelFunc

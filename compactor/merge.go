@@ -18,7 +18,8 @@ type merger struct {
 	out     *output
 	run     runWriter
 	waiting []*pending
-	decoded []byte // memory for a payload
+	stopped map[metadata.PartitionKey]bool // partitions of which a Replace was refused
+	decoded []byte                         // memory for a payload
 	stats   jobStats
 }
 
@@ -46,20 +47,21 @@ func (c *Compactor) runJob(ctx context.Context, claim *metadata.HeldClaim, job *
 			entries = append(entries, &job.Groups[i].Entries[j])
 		}
 	}
-	m := &merger{c: c, job: job, claim: claim, src: newSources(ctx, c.o.Store, entries, c.o.ReadBytes, func(n int) {
+	m := &merger{c: c, job: job, claim: claim, stopped: map[metadata.PartitionKey]bool{}, src: newSources(ctx, c.o.Store, entries, c.o.ReadBytes, func(n int) {
 		c.m.read.WithLabelValues(string(job.Kind)).Add(float64(n))
 	})}
-	defer m.src.close()
-	defer cancel()
+	defer func() {
+		cancel()
+		m.src.close()
+		m.out.release()
+	}()
 	for i := range job.Groups {
 		if err := m.group(ctx, &job.Groups[i]); err != nil {
 			return m.stats, err
 		}
 	}
-	if m.out != nil {
-		if err := m.out.finish(ctx); err != nil {
-			return m.stats, err
-		}
+	if err := m.out.end(ctx); err != nil {
+		return m.stats, err
 	}
 	return m.stats, m.commit(ctx)
 }
@@ -67,13 +69,11 @@ func (c *Compactor) runJob(ctx context.Context, claim *metadata.HeldClaim, job *
 // group merges one group.
 func (m *merger) group(ctx context.Context, g *Group) error {
 	if b := (bucket{g.Class, g.Level}); m.out == nil || m.out.bucket != b {
-		if m.out != nil {
-			if err := m.out.finish(ctx); err != nil {
-				return err
-			}
-			if err := m.commit(ctx); err != nil {
-				return err
-			}
+		if err := m.out.end(ctx); err != nil {
+			return err
+		}
+		if err := m.commit(ctx); err != nil {
+			return err
 		}
 		m.out = m.c.newOutput(m.job.Kind, b, m.out)
 	}
@@ -86,10 +86,13 @@ func (m *merger) group(ctx context.Context, g *Group) error {
 			return err
 		}
 	}
-	if err := w.end(ctx); err != nil {
+	if err := w.close(ctx); err != nil {
 		return err
 	}
 	p.done = true
+	if err := m.out.poll(); err != nil {
+		return err
+	}
 	return m.commit(ctx)
 }
 

@@ -98,3 +98,18 @@ func TestMergeLevels(t *testing.T) {
 		}
 	}
 }
+
+// TestTrimmedRecordsAreLeft: what is below logStart is not written again.
+func TestTrimmedRecordsAreLeft(t *testing.T) {
+	w := newWorld(t)
+	topic := w.topic("t")
+	for range 5 {
+		w.publish(batch{topic: topic, records: []segment.Record{text("k", "a"), text("k", "b"), text("k", "c")}})
+	}
+	w.trim(topic, 0, 4)
+	w.run(w.compactor())
+	e := w.entries(topic, 0)
+	if len(e) != 1 || e[0].Base != 4 || e[0].Records != 11 || e[0].Last != 14 {
+		t.Errorf("entries %+v", e)
+	}
+}

@@ -29,7 +29,7 @@ type pending struct {
 	from   *[2]int64
 }
 
-// output builds the objects of one class and level, one at a time.
+// output builds the objects of one class and level, one at a time. The one before is uploaded meanwhile. It belongs to one goroutine.
 type output struct {
 	c       *Compactor
 	kind    Kind
@@ -37,15 +37,24 @@ type output struct {
 	w       *segment.Writer
 	ref     metadata.SegmentRef
 	pieces  []*piece // in the open object
-	buf     []byte   // memory of the last object, for the next one
+	up      *upload  // on its way, nil = none
+	free    [][]byte // memory of objects that were uploaded
 	scratch []byte
 }
 
-// newOutput takes over the memory of before, which is finished, if that is not nil.
+// upload is one object on its way into the store.
+type upload struct {
+	ref    metadata.SegmentRef
+	pieces []*piece
+	body   []byte
+	done   chan error // capacity 1
+}
+
+// newOutput takes over the memory of before, which is settled, if that is not nil.
 func (c *Compactor) newOutput(kind Kind, b bucket, before *output) *output {
 	o := &output{c: c, kind: kind, bucket: b}
 	if before != nil {
-		o.buf, o.scratch = before.buf, before.scratch
+		o.free, o.scratch = before.free, before.scratch
 	}
 	return o
 }
@@ -61,44 +70,117 @@ func (o *output) open() error {
 	}
 	o.ref = metadata.SegmentRef{ID: id, Level: o.bucket.level, Class: o.bucket.class}
 	compression := segment.CompressFastest
-	if o.bucket.level > 1 {
+	if o.c.o.Policy.CompressBetter && o.bucket.level > 1 {
 		compression = segment.CompressBetter
 	}
 	o.w = segment.NewWriter(segment.WriterOptions{
-		ID: id, Level: o.bucket.level, Created: int64(id.Time()), Buf: o.buf, Scratch: o.scratch, Compression: compression,
+		ID: id, Level: o.bucket.level, Created: int64(id.Time()), Buf: o.memory(), Scratch: o.scratch, Compression: compression,
 	})
 	return nil
 }
 
-// finish uploads the open object, if there is one, and gives its pieces their segment.
+// memory gives memory for an object: that of one before, of this job or another.
+func (o *output) memory() []byte {
+	if n := len(o.free) - 1; n >= 0 {
+		b := o.free[n]
+		o.free = o.free[:n]
+		return b
+	}
+	if b, ok := o.c.buffers.Get().(*[]byte); ok {
+		return *b
+	}
+	return nil
+}
+
+// finish closes the open object, if there is one, and starts its upload when the one before has ended.
 func (o *output) finish(ctx context.Context) error {
 	if o.w == nil {
 		return nil
 	}
 	w := o.w
 	o.w = nil
-	if len(o.pieces) == 0 {
-		return nil // nothing was written to it
-	}
 	body, err := w.Finish()
 	if err != nil {
 		return fmt.Errorf("build segment %s: %w", o.ref.ID, err)
 	}
-	o.buf, o.scratch = body[:0], w.Scratch()
+	if err := o.settle(); err != nil {
+		return err
+	}
+	o.scratch = w.Scratch()
 	o.ref.Size = int64(len(body))
+	up := &upload{ref: o.ref, pieces: o.pieces, body: body, done: make(chan error, 1)}
+	o.up, o.pieces = up, nil
+	go func() { up.done <- o.put(ctx, up) }() // settle waits for it
+	return nil
+}
+
+func (o *output) put(ctx context.Context, up *upload) error {
 	failpoint.Hit(failpoint.CompactorBeforePut)
-	if _, err := o.c.o.Store.PutIfAbsent(ctx, objectKey(&o.ref), body, o.ref.ID.String()); err != nil {
-		return fmt.Errorf("write %s: %w", objectKey(&o.ref), err)
+	if _, err := o.c.o.Store.PutIfAbsent(ctx, objectKey(&up.ref), up.body, up.ref.ID.String()); err != nil {
+		return fmt.Errorf("write %s: %w", objectKey(&up.ref), err)
 	}
 	failpoint.Hit(failpoint.CompactorAfterPut)
-	o.c.m.written.WithLabelValues(string(o.kind)).Add(float64(len(body)))
+	return nil
+}
+
+// settle waits for the upload under way, if there is one, and gives its pieces their segment.
+func (o *output) settle() error {
+	if o.up == nil {
+		return nil
+	}
+	return o.settled(<-o.up.done)
+}
+
+// poll is settle, if that needs no waiting.
+func (o *output) poll() error {
+	if o == nil || o.up == nil {
+		return nil
+	}
+	select {
+	case err := <-o.up.done:
+		return o.settled(err)
+	default:
+		return nil
+	}
+}
+
+func (o *output) settled(err error) error {
+	up := o.up
+	o.up = nil
+	o.free = append(o.free, up.body[:0])
+	if err != nil {
+		return err
+	}
+	o.c.m.written.WithLabelValues(string(o.kind)).Add(float64(len(up.body)))
 	o.c.m.objects.WithLabelValues(string(o.kind)).Inc()
-	for _, p := range o.pieces {
-		p.entry.Segment = o.ref
+	for _, p := range up.pieces {
+		p.entry.Segment = up.ref
 		p.of.open--
 	}
-	o.pieces = nil
 	return nil
+}
+
+// end uploads what is open and waits until everything is in the store.
+func (o *output) end(ctx context.Context) error {
+	if o == nil {
+		return nil
+	}
+	if err := o.finish(ctx); err != nil {
+		return err
+	}
+	return o.settle()
+}
+
+// release waits for what is under way, whatever comes of it, and gives the memory back.
+func (o *output) release() {
+	if o == nil {
+		return
+	}
+	_ = o.settle() // a job that ends early has its error
+	for i := range o.free {
+		o.c.buffers.Put(&o.free[i])
+	}
+	o.free = nil
 }
 
 // runWriter writes the records of one group to an output, in batches of about BatchBytes.
@@ -200,8 +282,8 @@ func (r *runWriter) rotate(ctx context.Context) error {
 	return r.o.finish(ctx)
 }
 
-// end writes what is left of the run. The object stays open for the next one.
-func (r *runWriter) end(ctx context.Context) error {
+// close writes what is left of the run. The object stays open for the next one.
+func (r *runWriter) close(ctx context.Context) error {
 	err := r.flush(ctx)
 	r.piece = nil
 	return err

@@ -14,7 +14,7 @@ type Policy struct {
 	MergeBytes   int64
 	// JobBytes bounds what one job takes of level 0: 128 MiB of batches.
 	JobBytes int64
-	// ObjectBytes is the size at which an object is closed: 64 MiB. A worker holds one in memory.
+	// ObjectBytes is the size at which an object is closed: 64 MiB. A worker holds two in memory: one that grows, one on its way into the store.
 	ObjectBytes int64
 	// BatchBytes is the payload of one batch of a run, before compression: 1 MiB.
 	BatchBytes int
@@ -30,6 +30,8 @@ type Policy struct {
 	// topics (__ in front) is EagerFraction: 0.1.
 	DirtyFraction float64
 	EagerFraction float64
+	// CompressBetter makes level 2 and higher somewhat smaller, at about four times the work.
+	CompressBetter bool
 	// KeyMapBytes bounds the memory of the key map of one job: 64 MiB, some 2 million keys.
 	KeyMapBytes int64
 }

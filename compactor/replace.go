@@ -18,30 +18,40 @@ const (
 )
 
 // commit submits the Replaces of the groups whose output is durable.
+//
+// The groups of one partition that is cleaned are replaced strictly in their order, one a transaction, and not at all after one was
+// refused. Otherwise a tombstone could become clean before what it deletes has gone, lose its life at its horizon, and what it deleted would
+// be back.
 func (m *merger) commit(ctx context.Context) error {
-	var ready []*pending
-	left := m.waiting[:0]
-	for _, p := range m.waiting {
-		if p.done && p.open == 0 && (len(left) == 0 || m.job.Kind != KindClean) { // cleaning needs the order: see cleanTask.groups
-			ready = append(ready, p)
-		} else {
-			left = append(left, p)
+	ordered := m.job.Kind == KindClean
+	for {
+		var ready []*pending
+		left := m.waiting[:0]
+		seen := map[metadata.PartitionKey]bool{}
+		size := 0
+		for _, p := range m.waiting {
+			key := metadata.PartitionKey{Topic: p.group.Topic.ID, Partition: p.group.Partition}
+			switch full := len(ready) == replaceCount || size >= replaceBytes; {
+			case ordered && m.stopped[key]:
+				m.stats.refused++
+			case full || !p.done || p.open > 0 || ordered && seen[key]:
+				left = append(left, p)
+				seen[key] = true
+			default:
+				ready = append(ready, p)
+				seen[key] = true
+				size += 64 + 12*len(p.group.Entries) + 96*len(p.pieces)
+			}
 		}
-	}
-	clear(m.waiting[len(left):])
-	m.waiting = left
-	for len(ready) > 0 {
-		n, size := 0, 0
-		for n < len(ready) && n < replaceCount && (n == 0 || size < replaceBytes) {
-			size += 64 + 12*len(ready[n].group.Entries) + 96*len(ready[n].pieces)
-			n++
+		clear(m.waiting[len(left):])
+		m.waiting = left
+		if len(ready) == 0 {
+			return nil
 		}
-		if err := m.replace(ctx, ready[:n]); err != nil {
+		if err := m.replace(ctx, ready); err != nil {
 			return err
 		}
-		ready = ready[n:]
 	}
-	return nil
 }
 
 // replace submits one transaction. A group that changed since it was planned is adapted once; one whose topic has gone is forgotten.
@@ -88,6 +98,7 @@ func (m *merger) replace(ctx context.Context, ready []*pending) error {
 
 func (m *merger) refuse(p *pending, err error) {
 	m.stats.refused++
+	m.stopped[metadata.PartitionKey{Topic: p.group.Topic.ID, Partition: p.group.Partition}] = true
 	m.c.m.refused.WithLabelValues(string(m.job.Kind)).Inc()
 	m.c.o.Logger.Warn("replacing merged batches was refused", "kind", m.job.Kind, "topicID", uint64(p.group.Topic.ID), "partition", p.group.Partition,
 		"from", p.group.Entries[0].Base, "batches", len(p.group.Entries), "error", err)

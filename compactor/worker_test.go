@@ -258,10 +258,10 @@ func TestWideOffsets(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := run.end(t.Context()); err != nil {
+	if err := run.close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := out.finish(t.Context()); err != nil {
+	if err := out.end(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	m := &merger{c: c, job: &Job{}, claim: &metadata.HeldClaim{}}
