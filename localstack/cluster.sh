@@ -53,10 +53,12 @@ Publish to node 1, read from node 2:
 TEXT
 }
 
-status() { status_of etcd1 etcd2 etcd3 node1 node2 node3; }
+PARTS=(etcd1 etcd2 etcd3 node1 node2 node3)
+status() { status_of "${PARTS[@]}"; }
 
 case ${1:-run} in
 run)
+  not_twice "${PARTS[@]}"
   set -m # every process is the leader of a group of its own
   trap 'trap "" INT TERM; say "stopping"; stop; exit 0' INT TERM
   trap 'stop' EXIT
@@ -67,6 +69,7 @@ run)
   die "all processes have ended; their logs are in $DIR"
   ;;
 up)
+  not_twice "${PARTS[@]}"
   set -m
   trap 'stop' EXIT
   start

@@ -130,6 +130,11 @@ status_of() {
   return $any
 }
 
+# not_twice NAME...: dies if any of them runs, before anything is touched.
+not_twice() {
+  if status_of "$@" >/dev/null; then die "it runs already in $DIR: $0 stop"; fi
+}
+
 print_addresses() {
   local i
   for i in "${NODES[@]}"; do

@@ -60,10 +60,13 @@ start() {
   start_nodes "$(store_url)"
 }
 
+PARTS=(store etcd1 etcd2 etcd3 node1 node2 node3)
+
 # main ARGS: the command line of both scripts.
 main() {
   case ${1:-start} in
   start)
+    not_twice "${PARTS[@]}"
     set -m # every process is the leader of a group of its own
     trap 'stop' EXIT
     start
@@ -84,7 +87,7 @@ main() {
     smoke
     ;;
   stop) stop ;;
-  status) status_of store etcd1 etcd2 etcd3 node1 node2 node3 ;;
+  status) status_of "${PARTS[@]}" ;;
   *) die "unknown command $1: want start, smoke, status or stop" ;;
   esac
 }
