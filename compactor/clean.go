@@ -230,7 +230,7 @@ func (k *cleaner) begin(ctx context.Context, g *Group) (*pending, error) {
 			}
 		}
 		k.rest.release()
-		k.out, k.rest = k.c.newOutput(KindClean, b, k.out), nil
+		k.out, k.rest = k.c.newOutput(k.job, b, k.out), nil
 	}
 	p := &pending{group: g}
 	k.waiting = append(k.waiting, p)
@@ -244,7 +244,7 @@ func (k *cleaner) beginRest(ctx context.Context, p *pending) (*runWriter, error)
 		return nil, err
 	}
 	if k.rest == nil {
-		k.rest = k.c.newOutput(KindClean, bucket{p.group.Class, 1}, nil)
+		k.rest = k.c.newOutput(k.job, bucket{p.group.Class, 1}, nil)
 	}
 	w := &runWriter{}
 	w.begin(k.rest, p)

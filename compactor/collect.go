@@ -105,10 +105,10 @@ func (k *collecting) round(ctx context.Context) error {
 	var errs []error
 	if now := k.c.o.Clock.Now(); k.c.o.Lifecycle != nil && (k.ruled.IsZero() || now.Sub(k.ruled) >= k.c.o.Collect.LifecycleEvery) {
 		k.ruled = now
-		err := k.c.reconcileRules(ctx)
-		k.rules = err == nil
-		if err != nil {
+		var err error
+		if k.rules, err = k.c.reconcileRules(ctx); err != nil {
 			errs = append(errs, err)
+			k.ruled = time.Time{} // again in the next round
 		}
 	}
 	if err := k.list(ctx); err != nil {

@@ -2,6 +2,7 @@ package compactor
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -62,11 +63,15 @@ func dangers(have []objectstore.LifecycleRule) []string {
 }
 
 // reconcileRules makes the bucket have our rules, and leaves those of others alone. Stores replace the whole set at once and know no
-// condition: so it is read again just before it is written, and once more after.
-func (c *Compactor) reconcileRules(ctx context.Context) error {
+// condition: so it is read again just before it is written, and once more after. active is false where the bucket cannot have rules: then
+// the collector deletes.
+func (c *Compactor) reconcileRules(ctx context.Context) (active bool, err error) {
 	outcome, err := c.putRules(ctx)
+	if errors.Is(err, objectstore.ErrUnsupported) {
+		outcome, err = "unsupported", nil
+	}
 	c.m.rules.WithLabelValues(outcome).Inc()
-	return err
+	return err == nil && outcome != "unsupported", err
 }
 
 func (c *Compactor) putRules(ctx context.Context) (outcome string, err error) {
@@ -89,7 +94,7 @@ func (c *Compactor) putRules(ctx context.Context) (outcome string, err error) {
 		return "failed", fmt.Errorf("read the bucket's lifecycle rules again: %w", err)
 	}
 	if _, changed := planRules(now); changed {
-		return "failed", fmt.Errorf("the bucket's lifecycle rules are not what was written")
+		return "failed", errors.New("the bucket's lifecycle rules are not what was written")
 	}
 	c.o.Logger.Info("lifecycle rules of the bucket written", "rules", len(want))
 	return "changed", nil

@@ -75,7 +75,7 @@ func (m *merger) group(ctx context.Context, g *Group) error {
 		if err := m.commit(ctx); err != nil {
 			return err
 		}
-		m.out = m.c.newOutput(m.job.Kind, b, m.out)
+		m.out = m.c.newOutput(m.job, b, m.out)
 	}
 	p := &pending{group: g}
 	m.waiting = append(m.waiting, p)

@@ -38,6 +38,7 @@ type output struct {
 	ref     metadata.SegmentRef
 	pieces  []*piece // in the open object
 	up      *upload  // on its way, nil = none
+	expect  int64    // bytes that the job may have left to write
 	free    [][]byte // memory of objects that were uploaded
 	scratch []byte
 }
@@ -51,8 +52,8 @@ type upload struct {
 }
 
 // newOutput takes over the memory of before, which is settled, if that is not nil.
-func (c *Compactor) newOutput(kind Kind, b bucket, before *output) *output {
-	o := &output{c: c, kind: kind, bucket: b}
+func (c *Compactor) newOutput(job *Job, b bucket, before *output) *output {
+	o := &output{c: c, kind: job.Kind, bucket: b, expect: job.Bytes}
 	if before != nil {
 		o.free, o.scratch = before.free, before.scratch
 	}
@@ -79,17 +80,20 @@ func (o *output) open() error {
 	return nil
 }
 
-// memory gives memory for an object: that of one before, of this job or another.
+// memory gives memory for an object: that of one before, of this job or another, or new memory that need not grow.
 func (o *output) memory() []byte {
+	var b []byte
 	if n := len(o.free) - 1; n >= 0 {
-		b := o.free[n]
+		b = o.free[n]
 		o.free = o.free[:n]
-		return b
+	} else if p, ok := o.c.buffers.Get().(*[]byte); ok {
+		b = *p
 	}
-	if b, ok := o.c.buffers.Get().(*[]byte); ok {
-		return *b
+	p := &o.c.o.Policy
+	if want := int(min(p.ObjectBytes, o.expect)) + 2*p.BatchBytes; cap(b) < want {
+		b = make([]byte, 0, want)
 	}
-	return nil
+	return b
 }
 
 // finish closes the open object, if there is one, and starts its upload when the one before has ended.
@@ -108,6 +112,7 @@ func (o *output) finish(ctx context.Context) error {
 	}
 	o.scratch = w.Scratch()
 	o.ref.Size = int64(len(body))
+	o.expect = max(o.expect-o.ref.Size, 0)
 	up := &upload{ref: o.ref, pieces: o.pieces, body: body, done: make(chan error, 1)}
 	o.up, o.pieces = up, nil
 	go func() { up.done <- o.put(ctx, up) }() // settle waits for it

@@ -12,7 +12,7 @@ type Policy struct {
 	MergeAge     time.Duration
 	MergeObjects int
 	MergeBytes   int64
-	// JobBytes bounds what one job takes of level 0: 128 MiB of batches.
+	// JobBytes bounds what one job takes of level 0: 64 MiB of batches, which it holds in memory.
 	JobBytes int64
 	// ObjectBytes is the size at which an object is closed: 64 MiB. A worker holds two in memory: one that grows, one on its way into the store.
 	ObjectBytes int64
@@ -41,7 +41,7 @@ func (p Policy) WithDefaults() Policy {
 	orDefault(&p.MergeAge, 30*time.Second)
 	orDefault(&p.MergeObjects, 256)
 	orDefault(&p.MergeBytes, 64<<20)
-	orDefault(&p.JobBytes, 128<<20)
+	orDefault(&p.JobBytes, 64<<20)
 	orDefault(&p.ObjectBytes, 64<<20)
 	orDefault(&p.BatchBytes, 1<<20)
 	orDefault(&p.FanIn, 8)

@@ -75,8 +75,8 @@ func TestRules(t *testing.T) {
 	b := &ruled{Store: w.objects, rules: []objectstore.LifecycleRule{foreign[0], wrong, foreign[1], gone, foreign[2]}}
 	c := w.compactor(func(o *Options) { o.Lifecycle = b })
 	for range 2 {
-		if err := c.reconcileRules(t.Context()); err != nil {
-			t.Fatal(err)
+		if active, err := c.reconcileRules(t.Context()); err != nil || !active {
+			t.Fatal(active, err)
 		}
 	}
 	if b.puts != 1 {
@@ -105,8 +105,12 @@ func TestRules(t *testing.T) {
 		t.Errorf("dangers %v", ids)
 	}
 	b.err = errors.New("no")
-	if err := c.reconcileRules(t.Context()); !errors.Is(err, b.err) {
-		t.Error(err)
+	if active, err := c.reconcileRules(t.Context()); !errors.Is(err, b.err) || active {
+		t.Error(active, err)
+	}
+	b.err = fmt.Errorf("this store has none: %w", objectstore.ErrUnsupported)
+	if active, err := c.reconcileRules(t.Context()); err != nil || active {
+		t.Error(active, err)
 	}
 }
 

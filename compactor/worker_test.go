@@ -246,7 +246,7 @@ func TestWideOffsets(t *testing.T) {
 	w.commit(fake(1<<31 - 1))
 	w.commit(fake(3))
 	c := w.compactor(func(o *Options) { o.Policy.DirtyFraction = 0.01 })
-	out := c.newOutput(KindMerge, bucket{ClassKeep, 1}, nil)
+	out := c.newOutput(&Job{Kind: KindMerge}, bucket{ClassKeep, 1}, nil)
 	g := &Group{Topic: topic, Entries: w.entries(topic, 0)}
 	p := &pending{group: g}
 	var run runWriter

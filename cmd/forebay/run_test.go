@@ -64,6 +64,12 @@ func TestUsageErrorsExitWith2(t *testing.T) {
 		{"bench without time", nil, []string{"bench", "publish", "--duration", "0s"}, "duration"},
 		{"bad cluster", nil, []string{"etcd", "--name", "a", "--data", "d", "--initial-cluster", "b"}, "NAME=IP:PORT"},
 		{"no keys", nil, []string{"serve", "--object-store", "mem:", "--etcd", "127.0.0.1:1"}, "jwt-key"},
+		{"compactor without a store", nil, []string{"compact", "--etcd", "127.0.0.1:1"}, "--object-store"},
+		{"no grace", nil, []string{"compact", "--object-store", "mem:", "--etcd", "127.0.0.1:1", "--gc-grace", "0s"}, "--gc-grace"},
+		{"no worker", nil, []string{"serve", "--object-store", "mem:", "--etcd", "127.0.0.1:1", "--compact-workers", "0"}, "--compact-workers"},
+		{"report of half a fabric", nil, []string{"storage", "report", "--object-store", "mem:"}, "--etcd"},
+		{"report from nowhere", nil, []string{"storage", "report", "--ops", "nowhere"}, "--ops"},
+		{"negative price", nil, []string{"storage", "report", "--price-gb-month=-1"}, "prices"},
 		{"redis that is no URL", nil, []string{"serve", "--object-store", "mem:", "--etcd", "127.0.0.1:1", "--redis", "localhost"}, "--redis"},
 	}
 	for _, c := range cases {
