@@ -15,10 +15,12 @@ type compactFlags struct {
 	CompactObject  config.Bytes  `help:"Size at which a merged object is closed." default:"64MiB"`
 	GCGrace        time.Duration `name:"gc-grace" help:"Age at which an object that no commit names is an orphan. A writer that is stalled for longer between upload and commit is refused." default:"15m"`
 	ReadGrace      time.Duration `help:"How long replaced objects are kept for reads that began before. No read may last longer." default:"10m"`
+	CollectEvery   time.Duration `help:"How often a round of garbage collection begins." default:"15s"`
 }
 
 func (f *compactFlags) compaction() (node.Compaction, error) {
-	for name, d := range map[string]time.Duration{"compact-after": f.CompactAfter, "gc-grace": f.GCGrace, "read-grace": f.ReadGrace} {
+	for name, d := range map[string]time.Duration{"compact-after": f.CompactAfter, "gc-grace": f.GCGrace, "read-grace": f.ReadGrace,
+		"collect-every": f.CollectEvery} {
 		if d <= 0 {
 			return node.Compaction{}, usagef("--%s must be above 0", name)
 		}
@@ -29,7 +31,7 @@ func (f *compactFlags) compaction() (node.Compaction, error) {
 	return node.Compaction{
 		Workers: f.CompactWorkers,
 		Policy:  compactor.Policy{MergeAge: f.CompactAfter, ObjectBytes: int64(f.CompactObject)},
-		Collect: compactor.Collection{Grace: f.GCGrace, ReadGrace: f.ReadGrace},
+		Collect: compactor.Collection{Grace: f.GCGrace, ReadGrace: f.ReadGrace, Every: f.CollectEvery},
 	}, nil
 }
 
@@ -40,6 +42,7 @@ type devCompactFlags struct {
 	CompactObject  config.Bytes  `help:"Size at which a merged object is closed." default:"64MiB"`
 	GCGrace        time.Duration `name:"gc-grace" help:"Age at which an object that no commit names is an orphan. A writer that is stalled for longer between upload and commit is refused." default:"2m"`
 	ReadGrace      time.Duration `help:"How long replaced objects are kept for reads that began before. No read may last longer." default:"1m"`
+	CollectEvery   time.Duration `help:"How often a round of garbage collection begins." default:"5s"`
 }
 
 func (f *devCompactFlags) compaction() (node.Compaction, error) {

@@ -21,6 +21,9 @@ const demoTenant = "demo"
 // demoTokenLife is how long the demo token is good; each start makes a new one.
 const demoTokenLife = 365 * 24 * time.Hour
 
+// devClaimTTL is how long the claims of a killed process outlive it. The data folder is locked: nobody else can hold them.
+const devClaimTTL = 2 * time.Second
+
 type devFlags struct {
 	Data      string `help:"Folder for everything: objects, metadata, the signing key." default:".forebay" placeholder:"DIR"`
 	TokenFile string `help:"File that receives the demo tenant's token (default: token in the data folder)." placeholder:"FILE"`
@@ -70,6 +73,7 @@ func (c *devCmd) Run(ctx context.Context, e *env) error {
 		return err
 	}
 	cfg.Compaction.Off = c.NoCompaction
+	cfg.Compaction.ClaimTTL = devClaimTTL
 	return runNode(ctx, cfg, func(n *node.Node) error {
 		return c.greet(e, n, data, tokenFile, token)
 	})

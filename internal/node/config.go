@@ -66,6 +66,8 @@ type Compaction struct {
 	Collect compactor.Collection
 	Workers int
 	Every   time.Duration
+	// ClaimTTL is after how long the work of a node that died goes to another.
+	ClaimTTL time.Duration
 }
 
 // Housekeeping paces snapshots of the metadata log; see metadata.Options for the defaults.

@@ -31,7 +31,7 @@ func newCompactor(c Config, log *metadata.Log, store objectstore.Store) (*compac
 	}
 	k, err := compactor.New(compactor.Options{
 		Log: log, Store: store, Lifecycle: lifecycle, Policy: c.Compaction.Policy, Collect: c.Compaction.Collect, Workers: c.Compaction.Workers,
-		Every: c.Compaction.Every, Off: c.Compaction.Off, Clock: c.Clock, Logger: c.Logger, Registerer: c.Registry, Entropy: c.Random,
+		Every: c.Compaction.Every, ClaimTTL: c.Compaction.ClaimTTL, Off: c.Compaction.Off, Clock: c.Clock, Logger: c.Logger, Registerer: c.Registry, Entropy: c.Random,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("make compactor: %w", err)
