@@ -8,6 +8,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"reflect"
@@ -40,6 +41,7 @@ func newCluster(ctx context.Context, t *testing.T, n int) *cluster {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(bin, "token", "--data", c.dir, "--tenant", "proof", "--subject", "checker")
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH")} // not the settings of this test: forebay refuses variables that it does not know
 	out, err := cmd.Output()
 	if err != nil {
 		t.Fatalf("make token: %v", err)
