@@ -1,7 +1,30 @@
-# Sourced by s3.sh and localstack.sh after lib.sh: a cluster over a store that the script starts, and the smoke test that ends each start.
+# Sourced by s3.sh after lib.sh and servers.sh: a cluster over an S3 server, and the smoke test that ends each start.
 #
-# The caller defines install_store, start_store (a process named store), store_url, and STORE, the name of the store for people.
+# The caller sets STORE (versitygw, minio or localstack) and DRIVER (s3 or minio).
 # shellcheck shell=bash
+
+PARTS=(store etcd1 etcd2 etcd3 node1 node2 node3)
+
+store_port() { echo $((PORT + 120)); }
+store_address() { echo "http://$HOST:$(store_port)"; }
+
+store_url() {
+  case $DRIVER in
+  s3) echo "s3://forebay?region=us-east-1&path-style=true&create=true&endpoint=$(store_address)" ;;
+  minio) echo "minio://$HOST:$(store_port)/forebay?secure=false&create=true" ;;
+  esac
+}
+
+# check_settings: refuses what is none before anything is touched.
+check_settings() {
+  case $STORE in versitygw | minio | localstack) ;; *) die "server $STORE: want versitygw, minio or localstack" ;; esac
+  case $DRIVER in s3 | minio) ;; *) die "driver $DRIVER: want s3 or minio" ;; esac
+  case ${S3_NODES:-3} in
+  1) NODES=(1) ;;
+  3) NODES=(1 2 3) ;;
+  *) die "$S3_NODES nodes: want 1 or 3" ;;
+  esac
+}
 
 api() { # api METHOD NODE PATH [BODY]
   local data=()
@@ -19,7 +42,7 @@ publish_ten() { # publish_ten NODE TOPIC FIRST
 expect() {
   local p got='' want
   for p in 0 1; do got+=$(api GET "$1" "/v1/topics/$2/partitions/$p/records?offset=earliest&limit=1000" | grep -o '"value":{"n":[0-9]*}' || true)$'\n'; done
-  got=$(grep -o '[0-9][0-9]*' <<<"$got" | sort -n)
+  got=$(grep -o '[0-9][0-9]*' <<<"$got" | sort -n || true)
   want=$(seq 0 $(($3 - 1)))
   [[ $got == "$want" ]] || die "smoke test: node $1 shows $(wc -w <<<"$got") records of $3 that were acknowledged"
 }
@@ -53,17 +76,18 @@ stop() {
 
 start() {
   prepare
-  install_store
+  "install_$STORE"
   make_token
-  start_store
+  credentials_for "$STORE"
+  if [[ $STORE == localstack ]]; then rm -rf "$DIR"/etcd[123]; fi
+  "launch_$STORE" store "$(store_port)"
   start_etcd
   start_nodes "$(store_url)"
 }
 
-PARTS=(store etcd1 etcd2 etcd3 node1 node2 node3)
-
-# main ARGS: the command line of both scripts.
+# main ARGS: the command line.
 main() {
+  check_settings
   case ${1:-start} in
   start)
     not_twice "${PARTS[@]}"
@@ -78,25 +102,17 @@ main() {
     print_addresses
     printf '  store  %s   process %s\n' "$(store_address)" "$(pid_of store)"
     echo
-    echo "$0 stop ends them."
+    echo "Stop them with: $0 stop"
     ;;
   smoke)
     [[ -s $DIR/token ]] || die "nothing runs: $0 start"
     set -m
     prepare
+    credentials_for "$STORE" # a node is started again
     smoke
     ;;
   stop) stop ;;
   status) status_of "${PARTS[@]}" ;;
   *) die "unknown command $1: want start, smoke, status or stop" ;;
-  esac
-}
-
-# one_or_three COUNT: the nodes to run.
-one_or_three() {
-  case $1 in
-  1) NODES=(1) ;;
-  3) NODES=(1 2 3) ;;
-  *) die "$1 nodes: want 1 or 3" ;;
   esac
 }

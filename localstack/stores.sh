@@ -1,11 +1,10 @@
 #!/usr/bin/env bash
-# The conformance suite, the fault cases and the log, by both S3 drivers, on other S3 servers than the one of the ordinary tests.
+# The conformance suite and the log, by both S3 drivers, on other S3 servers than the one of the ordinary tests (versitygw).
 #
-#   localstack/stores.sh                  moto and localstack
-#   localstack/stores.sh moto
-#   localstack/stores.sh localstack
+#   localstack/stores.sh                     minio, moto and localstack
+#   localstack/stores.sh SERVER...           some of versitygw, minio, moto, localstack
 #
-# Settings, from the environment: GO=go, PYTHON=python3, STORES_PORT=8680 (moto; LocalStack on +1), TESTFLAGS=-race.
+# Settings, from the environment: GO=go, PYTHON=python3, STORES_PORT=8680 (the next ports are used as well), TESTFLAGS=-race.
 set -euo pipefail
 
 NAME=stores
@@ -14,8 +13,8 @@ DIR=$(mktemp -d)
 PORT=${STORES_PORT:-8680}
 # shellcheck source=localstack/lib.sh
 . "$HERE/lib.sh"
-# shellcheck source=localstack/python.sh
-. "$HERE/python.sh"
+# shellcheck source=localstack/servers.sh
+. "$HERE/servers.sh"
 
 finish() {
   halt store
@@ -24,27 +23,24 @@ finish() {
 trap finish EXIT
 trap 'exit 1' INT TERM
 
-test_on() { # test_on NAME PORT TESTS
+test_on() { # test_on SERVER TESTS
   say "testing on $1"
-  (cd "$HERE/.." && FOREBAY_TEST_S3=http://$HOST:$2 FOREBAY_TEST_S3_NAME=$1 AWS_ACCESS_KEY_ID=test AWS_SECRET_ACCESS_KEY=test \
-    "${GO:-go}" test -count=1 ${TESTFLAGS:--race} -run "^($3)\$" ./objectstore/s3 ./objectstore/minio ./objectstore/open)
+  (cd "$HERE/.." && FOREBAY_TEST_S3=http://$HOST:$PORT FOREBAY_TEST_S3_NAME=$1 \
+    "${GO:-go}" test -count=1 ${TESTFLAGS:--race} -run "^($2)\$" ./objectstore/s3 ./objectstore/minio ./objectstore/open)
 }
 
-[[ $# -gt 0 ]] || set -- moto localstack
-for store in "$@"; do
-  case $store in
-  moto)
-    install_moto
-    launch_moto store "$PORT"
-    # Not the log: moto's conditional writes race, which a node's start-up probe may notice.
-    test_on moto "$PORT" 'TestConformance|TestLifecycleRules'
-    ;;
-  localstack)
-    install_localstack
-    launch_localstack store $((PORT + 1))
-    test_on localstack $((PORT + 1)) 'TestConformance|TestLifecycleRules|TestLog'
-    ;;
-  *) die "unknown store $store: want moto or localstack" ;;
+[[ $# -gt 0 ]] || set -- minio moto localstack
+for server in "$@"; do
+  tests='TestConformance|TestLifecycleRules|TestLog'
+  case $server in
+  versitygw | minio | localstack) ;;
+  moto) tests='TestConformance|TestLifecycleRules' ;; # its conditional writes race, which a node's start-up probe may notice
+  *) die "unknown server $server: want versitygw, minio, moto or localstack" ;;
   esac
+  "install_$server"
+  credentials_for "$server"
+  "launch_$server" store "$PORT"
+  test_on "$server" "$tests"
   halt store
+  PORT=$((PORT + 1))
 done

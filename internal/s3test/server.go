@@ -68,6 +68,8 @@ func (s *Server) Lacks() storetest.Options {
 	switch s.Name {
 	case Versitygw:
 		return storetest.Options{NoKeyBelowKey: true}
+	case "minio":
+		return storetest.Options{HidesKeyBelowKey: true, NoDotPrefix: true}
 	case "moto":
 		return storetest.Options{RacyConditions: true}
 	case "localstack":

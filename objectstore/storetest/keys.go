@@ -42,7 +42,7 @@ func (s *suite) storable(keys []string) []string {
 	var out []string
 	for _, key := range keys {
 		below := slices.ContainsFunc(keys, func(other string) bool { return strings.HasPrefix(other, key+"/") })
-		if s.opt.NoKeyBelowKey && below || s.opt.PlainKeys && strings.ContainsFunc(key, escaped) {
+		if (s.opt.NoKeyBelowKey || s.opt.HidesKeyBelowKey) && below || s.opt.PlainKeys && strings.ContainsFunc(key, escaped) {
 			continue
 		}
 		out = append(out, key)
@@ -82,6 +82,12 @@ func oddKeys(s *suite) {
 		}
 	}
 	for _, prefix := range []string{".", "..", "../", "%", "a.d", "a.d/", "/", "a//", "x/./", "\x00", "\xff", ".tmp/", "é"} {
+		if s.opt.NoDotPrefix && (prefix == "." || prefix == "..") {
+			if page, err := s.store.List(s.ctx, prefix, "", 1000); err == nil {
+				s.Errorf("list %q: %+v, want a refusal", prefix, page)
+			}
+			continue
+		}
 		var want []string
 		for _, key := range keys {
 			if strings.HasPrefix(key, prefix) {
@@ -133,8 +139,12 @@ func keyAndPrefix(s *suite) {
 		for _, key := range order {
 			s.wantBody(key, []byte("body of "+key))
 		}
-		if got := s.keys("p", 10); !slices.Equal(got, []string{"p", "p/q", "p/q/r"}) {
-			s.Errorf("keys %q", got)
+		want := []string{"p", "p/q", "p/q/r"}
+		if s.opt.HidesKeyBelowKey {
+			want = want[:1]
+		}
+		if got := s.keys("p", 10); !slices.Equal(got, want) {
+			s.Errorf("keys %q, want %q", got, want)
 		}
 		for i, key := range order {
 			s.want(s.store.Delete(s.ctx, key), nil, "delete %s", key)

@@ -30,6 +30,10 @@ type Options struct {
 	// NoKeyBelowKey: the store keeps keys as files in folders, so that of "p" and "p/q" it holds the one that came first, and refuses the
 	// other, definitely.
 	NoKeyBelowKey bool
+	// HidesKeyBelowKey: the store holds "p" and "p/q" both, but a list shows "p" only.
+	HidesKeyBelowKey bool
+	// NoDotPrefix: a list by a prefix whose last element is "." or ".." is refused.
+	NoDotPrefix bool
 	// PlainKeys: a list may skip keys with characters that URLs escape, at the edges of its pages. Other keys are listed right.
 	PlainKeys bool
 	// RacyConditions: conditional writes check first and write then, so that two at once may both succeed. Such a store is unfit for anything but

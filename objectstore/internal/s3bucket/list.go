@@ -30,7 +30,13 @@ func (s *Store) List(ctx context.Context, prefix, startAfter string, limit int) 
 
 // possible says whether a valid key can start with prefix, as far as characters go.
 func possible(prefix string) bool {
-	return utf8.ValidString(prefix) && !strings.ContainsFunc(prefix, unicode.IsControl) && !strings.HasPrefix(prefix, "/") && !strings.Contains(prefix, "//")
+	folders := strings.Split(prefix, "/")
+	for _, elem := range folders[:len(folders)-1] {
+		if elem == "" || elem == "." || elem == ".." {
+			return false
+		}
+	}
+	return utf8.ValidString(prefix) && !strings.ContainsFunc(prefix, unicode.IsControl)
 }
 
 func (s *Store) listOrdered(ctx context.Context, prefix, startAfter string, limit int) (objectstore.Page, error) {

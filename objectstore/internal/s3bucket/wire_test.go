@@ -169,6 +169,29 @@ func TestPrefixes(t *testing.T) {
 	}
 }
 
+func TestPossible(t *testing.T) {
+	for prefix, want := range map[string]bool{
+		"": true, "a": true, "a/": true, ".": true, "..": true, ".tmp/x": true, "a/..b": true, "é": true,
+		"/": false, "a//": false, "../": false, "./a": false, "x/./y": false, "a/../": false, "\x00": false, "\xff": false, "a\nb": false,
+	} {
+		if got := possible(prefix); got != want {
+			t.Errorf("%q: %v, want %v", prefix, got, want)
+		}
+	}
+}
+
+// TestEmptyExtent: what MinIO answers to the tail of an empty object.
+func TestEmptyExtent(t *testing.T) {
+	r := &reading{call: &Call{}, obj: &Object{ContentRange: "bytes 0--1/0"}}
+	if first, last, size, err := r.extent(); first != 0 || last != -1 || size != 0 || err != nil {
+		t.Errorf("%d-%d/%d, %v", first, last, size, err)
+	}
+	r.obj.Size = 1
+	if _, _, _, err := r.extent(); !errors.Is(err, objectstore.ErrTruncated) {
+		t.Errorf("one byte of an object of none: %v", err)
+	}
+}
+
 // TestBeyond: no sum of a cut offset and length overflows.
 func TestBeyond(t *testing.T) {
 	if off := int64(beyond); off+beyond < off || int64(math.MaxInt64)-beyond < beyond {
