@@ -3,6 +3,7 @@ package open_test
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -98,6 +99,36 @@ func TestOpenRefuses(t *testing.T) {
 		}
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: error %q does not say %q", url, err, want)
+		}
+	}
+}
+
+// TestSettingsAreDocumented compares the tables of docs/object-stores.md with what the drivers take.
+func TestSettingsAreDocumented(t *testing.T) {
+	b, err := os.ReadFile("../../docs/object-stores.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for heading, url := range map[string]string{"### `s3://`": "s3://b?none=1", "### `minio://`": "minio://h/b?none=1"} {
+		_, section, found := strings.Cut(string(b), heading+"\n")
+		if !found {
+			t.Fatalf("no section %s", heading)
+		}
+		section, _, _ = strings.Cut(section, "\n#")
+		var documented []string
+		for line := range strings.Lines(section) {
+			if name, ok := strings.CutPrefix(line, "| `"); ok {
+				name, _, _ = strings.Cut(name, "`")
+				documented = append(documented, name)
+			}
+		}
+		slices.Sort(documented)
+		_, err := open.Open(t.Context(), url, open.Options{})
+		if err == nil {
+			t.Fatalf("%s opened", url)
+		}
+		if _, known, _ := strings.Cut(err.Error(), "known are "); known != strings.Join(documented, ", ") {
+			t.Errorf("%s documents %q, known are %q", heading, documented, known)
 		}
 	}
 }
