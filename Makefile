@@ -13,10 +13,10 @@ LDFLAGS     := -X main.version=$(VERSION)
 # The test cache is kept: a package that did not change need not run again. CI runs on a clean clone.
 TESTFLAGS   ?= -race -timeout 14m
 
-.PHONY: help run build test lint vet fmt fuzz bench cluster generate check-generated proof crash clean
+.PHONY: help run build test lint vet fmt fuzz bench cluster local-s3 local-minio local-localstack test-stores generate check-generated proof crash clean
 
 help: ## list the targets
-	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 run: build ## build and start the embedded fabric; prints a token and a curl to paste
 	$(BIN) dev
@@ -60,6 +60,18 @@ proof: ## histories of three nodes checked for linearizability, longer than in `
 
 cluster: build ## three etcd members and three nodes on loopback over one file store; Ctrl-C stops them
 	localstack/cluster.sh
+
+local-s3: build ## Forebay over versitygw and three etcd members, without Docker; ends with a smoke test
+	localstack/s3.sh start
+
+local-minio: build ## the same over MinIO, without Docker
+	S3_SERVER=minio S3_DIR=.forebay-minio S3_PORT=8680 localstack/s3.sh start
+
+local-localstack: build ## the same over LocalStack's S3, without Docker
+	localstack/localstack.sh start
+
+test-stores: ## the conformance suite on MinIO, moto and LocalStack (make test runs it on versitygw)
+	localstack/stores.sh
 
 generate: ## regenerate the protobuf code (needs protoc)
 	GOBIN=$(TOOLS) $(GO) install google.golang.org/protobuf/cmd/protoc-gen-go@$(PROTOC_GEN_GO_VERSION)
