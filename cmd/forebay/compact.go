@@ -36,7 +36,7 @@ func (c *compactCmd) Run(ctx context.Context, e *env) error {
 
 // storageFlags say where the storage of a fabric is.
 type storageFlags struct {
-	ObjectStore  string   `help:"Where segments are kept: file:///dir, mem: (tests)." placeholder:"URL" required:""`
+	ObjectStore  string   `help:"Where segments are kept: file:///dir, s3://bucket/prefix?region=NAME, minio://host:port/bucket, mem: (tests)." placeholder:"URL" required:""`
 	Etcd         []string `help:"Members of the etcd quorum, separated by commas." placeholder:"HOST:PORT" required:""`
 	EtcdPrefix   string   `help:"Prefix of all keys in etcd; fabrics that share an etcd differ in it." placeholder:"PREFIX"`
 	EtcdCA       string   `name:"etcd-ca" help:"PEM file of the authority of etcd's certificates." placeholder:"FILE"`
