@@ -27,7 +27,7 @@ build: ## build bin/forebay
 # internal/proof runs with failpoints: it removes fences, too, and its checkers must notice.
 test: lint ## vet, staticcheck, formatting, import rules, unit, conformance, integration and crash tests with -race, short fuzzing
 	$(GO) test $(TESTFLAGS) $$($(GO) list ./... | grep -v /internal/proof)
-	$(GO) test -timeout 14m -run OpenAPI ./gateway
+	$(GO) test -timeout 14m -tags contract -run OpenAPI ./gateway
 	$(GO) test $(TESTFLAGS) -tags failpoints $$($(GO) list -tags failpoints -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' ./metadata ./compactor/... ./internal/proof 2>/dev/null)
 	$(MAKE) --no-print-directory fuzz FUZZTIME=$(FUZZTIME)
 
@@ -36,7 +36,7 @@ lint: vet fmt $(STATICCHECK) ## vet, formatting, staticcheck
 
 vet:
 	$(GO) vet ./...
-	$(GO) vet -tags failpoints ./...
+	$(GO) vet -tags failpoints,contract ./...
 
 fmt:
 	@out=$$(gofmt -l $$(git ls-files '*.go')); if [ -n "$$out" ]; then echo "gofmt wants to change:"; echo "$$out"; exit 1; fi

@@ -16,6 +16,7 @@ type metrics struct {
 	bytesIn     prometheus.Counter
 	bytesOut    prometheus.Counter
 	bodyBytes   prometheus.Gauge
+	answerBytes prometheus.Gauge
 	followed    prometheus.Gauge
 	panics      prometheus.Counter
 }
@@ -41,6 +42,9 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		bytesOut: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "forebay_gateway_response_body_bytes_total", Help: "Bytes of response bodies.",
 		}),
+		answerBytes: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "forebay_gateway_answer_bytes_in_memory", Help: "Budget of answers being sent in use.",
+		}),
 		bodyBytes: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "forebay_gateway_body_bytes_in_memory", Help: "Budget of request bodies in use.",
 		}),
@@ -51,7 +55,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 			Name: "forebay_gateway_panics_total", Help: "Handlers that panicked. Each is a bug and is in the log with its stack.",
 		}),
 	}
-	for _, c := range []prometheus.Collector{m.requests, m.seconds, m.inFlight, m.connections, m.bytesIn, m.bytesOut, m.bodyBytes, m.followed, m.panics} {
+	for _, c := range []prometheus.Collector{m.requests, m.seconds, m.inFlight, m.connections, m.bytesIn, m.bytesOut, m.bodyBytes, m.answerBytes, m.followed, m.panics} {
 		if err := reg.Register(c); err != nil {
 			return nil, err
 		}

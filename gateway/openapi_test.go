@@ -1,7 +1,8 @@
-//go:build !race
+//go:build contract
 
-// The validator is a large dependency: with -race it takes minutes to compile on two cores and finds nothing more, so `make test` runs
-// this file without. Every route that it calls is called with -race by the other tests.
+// The validator is a large dependency: with -race or fuzzing's instrumentation it takes minutes to compile on two cores and finds nothing
+// more. So `make test` runs this file by itself, with the tag and without -race. Every route that it calls is called with -race by the
+// other tests.
 
 package gateway
 

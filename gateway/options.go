@@ -70,6 +70,7 @@ type Limits struct {
 	MaxHeaderBytes     int   // of a request head. Default 64 KiB
 	MaxBodyBytes       int64 // request bodies in memory, decoded, all together; more get OVERLOADED. Default 512 MiB
 	MaxRequestBytes    int64 // one decoded body. Default and most api.MaxRequestBytes
+	MaxAnswerBytes     int64 // answers being sent, all together, small ones not counted; more get OVERLOADED. Default 256 MiB
 	MaxFollowed        int   // partitions followed by all event streams together; more get OVERLOADED. Default 16,384
 	MaxStreamPartition int   // partitions of one event stream. Default 1,024
 }
@@ -105,6 +106,7 @@ func (o Options) WithDefaults() Options {
 	def(&o.Limits.MaxStreams, 250)
 	def(&o.Limits.MaxHeaderBytes, 64<<10)
 	def(&o.Limits.MaxBodyBytes, 512<<20)
+	def(&o.Limits.MaxAnswerBytes, 256<<20)
 	def(&o.Limits.MaxRequestBytes, api.MaxRequestBytes)
 	def(&o.Limits.MaxFollowed, 16_384)
 	def(&o.Limits.MaxStreamPartition, 1024)
@@ -182,6 +184,7 @@ func (o Options) Validate() error {
 		{"Limits.MaxStreams", int64(o.Limits.MaxStreams), 1 << 20},
 		{"Limits.MaxHeaderBytes", int64(o.Limits.MaxHeaderBytes), 16 << 20},
 		{"Limits.MaxBodyBytes", o.Limits.MaxBodyBytes, 0},
+		{"Limits.MaxAnswerBytes", o.Limits.MaxAnswerBytes, 0},
 		{"Limits.MaxRequestBytes", o.Limits.MaxRequestBytes, api.MaxRequestBytes},
 		{"Limits.MaxFollowed", int64(o.Limits.MaxFollowed), 0},
 		{"Limits.MaxStreamPartition", int64(o.Limits.MaxStreamPartition), api.MaxPartitions},

@@ -263,3 +263,22 @@ func TestLongPollOfAClientThatLeftEndsAtOnce(t *testing.T) {
 		t.Error("a client that left is counted as a fault of the node")
 	}
 }
+
+// Answers that clients do not take up stay in memory: together they are bounded, and small ones always go.
+func TestAnswerBudget(t *testing.T) {
+	n := start(t, func(o *Options) { o.Limits.MaxAnswerBytes = 150 << 10 })
+	n.f.topic("orders", func(c *api.TopicConfig) { c.Partitions = 1 })
+	body := `{"records":[{"text":"` + strings.Repeat("x", 100<<10) + `"}]}`
+	n.call("POST", "/v1/topics/orders/records", body).ok(200, nil)
+	read := "/v1/topics/orders/partitions/0/records?offset=0"
+	n.call("GET", read, "").ok(200, nil)
+	n.answers.force(100 << 10) // as if another client did not take up its answer
+	p := n.call("GET", read, "")
+	p.problem(503, "OVERLOADED")
+	n.call("GET", "/v1/topics/orders", "").ok(200, nil)
+	n.answers.force(-100 << 10)
+	n.call("GET", read, "").ok(200, nil)
+	if used := n.answers.used.Load(); used != 0 {
+		t.Errorf("%d bytes of the budget are not given back", used)
+	}
+}

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/forebaymq/forebay/api"
 )
 
 // Content types of answers.
@@ -14,6 +16,9 @@ const (
 	typeJSON   = "application/json"
 	typeEvents = "text/event-stream"
 )
+
+// smallAnswer is the largest answer that is not counted: connections are bounded, and refusals must always find room.
+const smallAnswer = 64 << 10
 
 // maxPooledBuffer is the largest buffer that is kept for reuse: a full page of records fits, a rare giant is left to the collector.
 const maxPooledBuffer = 6 << 20
@@ -38,6 +43,15 @@ func (b *buffers) put(p *[]byte) {
 
 // respond writes the whole answer with one Write. body may be nil (204).
 func (rq *request) respond(status int, contentType string, body []byte) error {
+	// A client that does not read holds its answer in memory until the write deadline.
+	if held := int64(len(body)); held > smallAnswer {
+		if !rq.s.answers.take(held) {
+			e := api.Errorf(api.CodeOverloaded, "the node is sending as many answers as it may hold; try again, or with a smaller maxBytes")
+			e.RetryAfter = time.Second
+			return e
+		}
+		defer rq.s.answers.force(-held)
+	}
 	h := rq.Response().Header()
 	if body != nil {
 		h["Content-Type"] = []string{contentType}

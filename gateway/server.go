@@ -30,6 +30,7 @@ type Server struct {
 	reader   wire.BodyReader
 	buffers  buffers // answers being built
 	bodies   *budget // decoded request bodies in memory
+	answers  *budget // answers being sent
 	followed *budget // partitions followed by event streams
 	inFlight inflight
 	keyless  atomic.Uint32 // start of the next request's round robin over partitions
@@ -75,6 +76,7 @@ func New(o Options) (*Server, error) {
 		m:        m,
 		ids:      newRequestIDs(o.Clock, o.Random),
 		bodies:   newBudget(o.Limits.MaxBodyBytes, m.bodyBytes),
+		answers:  newBudget(o.Limits.MaxAnswerBytes, m.answerBytes),
 		followed: newBudget(int64(o.Limits.MaxFollowed), m.followed),
 		inFlight: inflight{max: o.Limits.MaxRequests},
 	}

@@ -32,7 +32,8 @@ type publishCmd struct {
 	Batch          int          `help:"Most records of a request." default:"1000"`
 	BatchBytes     config.Bytes `help:"About the largest request." default:"4MiB"`
 	Compress       string       `help:"Compress requests: none, gzip or zstd." enum:"none,gzip,zstd" default:"none"`
-	ProducerID     string       `help:"Publish as this producer, with line numbers as sequence: repeated after an interruption, the command goes on where the topic ends, and nothing is missing or there twice." placeholder:"ID"`
+	KeyOptional    bool         `help:"Publish lines without the key field without a key, instead of refusing them."`
+	ProducerID     string       `help:"Publish as this producer, with line numbers as sequence: repeated after an interruption, the command goes on where the topic ends, and nothing is missing or there twice. One ID for one input: the lines of another file would count as stored as far as the first one's numbers go." placeholder:"ID"`
 	Progress       bool         `help:"Show a progress bar, if standard error is a terminal." default:"true" negatable:""`
 	Output         string       `help:"How to print the summary: text (on standard error) or json (on standard output)." enum:"text,json" default:"text"`
 }
@@ -50,7 +51,7 @@ type publishSummary struct {
 }
 
 func (c *publishCmd) shape() (feed.Shape, error) {
-	s := feed.Shape{Kind: client.KindJSON, KeyField: c.KeyField, Tombstone: c.TombstoneField}
+	s := feed.Shape{Kind: client.KindJSON, KeyField: c.KeyField, KeyOptional: c.KeyOptional, Tombstone: c.TombstoneField}
 	if c.ValueAs == "text" {
 		s.Kind = client.KindText
 	}
@@ -214,7 +215,7 @@ func (c *publishCmd) summary(e *env, s feed.Stats, took time.Duration, failure e
 	}
 	text := fmt.Sprintf("%d records acknowledged by %s (%s in %s)", s.Acked, c.Topic, humanize.IBytes(uint64(s.Bytes)), took.Round(time.Millisecond))
 	if s.Skipped > 0 {
-		text += fmt.Sprintf(", %d skipped that an earlier run had stored", s.Skipped)
+		text += fmt.Sprintf(", %d skipped: producer %s has stored lines of their numbers before (another input needs another --producer-id)", s.Skipped, c.ProducerID)
 	}
 	if s.Duplicates > 0 {
 		text += fmt.Sprintf(", %d of them recognised as repetitions", s.Duplicates)

@@ -60,7 +60,7 @@ const (
 //	admin             publish, read, describe and configure
 //	platform          platform, and nothing else; no other token has it
 //
-// Scopes add up. A token that names scopes, none of them known here, may do nothing: a misspelt restriction must not lift itself.
+// Scopes add up. A token that names scopes, none of them known here, may do nothing: a misspelt restriction must not lift itself, and an empty one permits nothing.
 type TenantAuthorizer struct{}
 
 var _ Authorizer = TenantAuthorizer{}
@@ -76,7 +76,7 @@ func (TenantAuthorizer) Authorize(_ context.Context, p *Principal, op Operation,
 	if r.Tenant != "" && r.Tenant != p.Tenant {
 		return api.Errorf(api.CodeForbidden, "the token belongs to another tenant")
 	}
-	if len(p.Scopes) == 0 {
+	if p.Scopes == nil {
 		return nil
 	}
 	for _, scope := range p.Scopes {

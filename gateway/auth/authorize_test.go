@@ -23,6 +23,9 @@ func TestTenantAuthorizer(t *testing.T) {
 		"ADMIN publish:orders": {},
 	} {
 		p := &Principal{Tenant: "acme", Subject: "s", Scopes: strings.Fields(scopes)}
+		if scopes == "" {
+			p.Scopes = nil // no such claim; an empty one is below
+		}
 		allowed := map[Operation]bool{}
 		for _, op := range want {
 			allowed[op] = true
@@ -41,6 +44,16 @@ func TestTenantAuthorizer(t *testing.T) {
 					t.Errorf("scopes %q, %s, tenant %q: %v", scopes, op, tenant, err)
 				}
 			}
+		}
+	}
+}
+
+// A claim that grants nothing is not the absence of one.
+func TestEmptyScopePermitsNothing(t *testing.T) {
+	for _, op := range []Operation{Publish, Read, Describe, Configure, Platform} {
+		p := &Principal{Tenant: "acme", Subject: "s", Scopes: []string{}}
+		if err := (TenantAuthorizer{}).Authorize(t.Context(), p, op, Resource{Kind: Topic, Name: "orders"}); api.CodeOf(err) != api.CodeForbidden {
+			t.Errorf("%s: %v", op, err)
 		}
 	}
 }

@@ -14,7 +14,7 @@ type Principal struct {
 	Tenant  string
 	Issuer  string
 	Subject string
-	Scopes  []string  // of the claim "scope"; none: not restricted
+	Scopes  []string  // of the claim "scope"; nil: no such claim, not restricted; empty: nothing is permitted
 	Expires time.Time // when the token ends
 }
 

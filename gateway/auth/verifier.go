@@ -211,7 +211,7 @@ func (v *TokenVerifier) principal(is *issuer, claims jwt.MapClaims) (*verifiedTo
 		if !ok {
 			return nil, unauthenticated("the token's scope must be one string of names separated by spaces")
 		}
-		t.principal.Scopes = strings.Fields(scope)
+		t.principal.Scopes = append([]string{}, strings.Fields(scope)...) // never nil: a claim that grants nothing is not the absence of one
 	}
 	return t, nil
 }

@@ -81,10 +81,18 @@ func visible(err error) (*api.Error, api.CodeInfo) {
 			return e, info
 		}
 	}
-	return &api.Error{
+	hidden := &api.Error{
 		Code:   api.CodeInternal,
 		Detail: "The server failed to handle the request. Give its request ID to the operators.",
-	}, api.Codes[api.CodeInternal]
+	}
+	if e != nil && e.Code == api.CodeInternal {
+		for _, name := range [...]string{"firstOffset", "nextOffset"} { // where records cannot be read, and where to go on
+			if v, ok := e.Extra[name]; ok {
+				hidden.With(name, v)
+			}
+		}
+	}
+	return hidden, api.Codes[api.CodeInternal]
 }
 
 // RetryAfter gives the value of the Retry-After header of err: whole seconds, at least 1; "" where the header does not belong (any status

@@ -64,6 +64,10 @@ func TestAppendProblemHidesInternals(t *testing.T) {
 			t.Errorf("%v: %s", err, body)
 		}
 	}
+	unreadable := api.Errorf(api.CodeInternal, "secret").With("firstOffset", 7).With("nextOffset", 9).With("object", "secret")
+	if _, body := AppendProblem(nil, unreadable, "r"); !strings.Contains(string(body), `"firstOffset":7`) || !strings.Contains(string(body), `"nextOffset":9`) || strings.Contains(string(body), "secret") {
+		t.Errorf("where records cannot be read is not said, or too much is: %s", body)
+	}
 	_, body := AppendProblem(nil, &api.Error{Code: api.CodeStorageUnavailable, Detail: "the store is away", Cause: cause}, "r")
 	if strings.Contains(string(body), "secret") {
 		t.Errorf("%s", body)

@@ -84,11 +84,13 @@ func TestShape(t *testing.T) {
 		{"key by path", `{"a":{"b":"k\u00e9"}}`, Shape{Kind: client.KindJSON, KeyField: "a.b"}, client.Record{Kind: client.KindJSON, Key: []byte("ké"), Value: []byte(`{"a":{"b":"k\u00e9"}}`)}, ""},
 		{"key by pointer", `{"a/b":{"c.d":7}}`, Shape{Kind: client.KindJSON, KeyField: "/a~1b/c.d"}, client.Record{Kind: client.KindJSON, Key: []byte("7"), Value: []byte(`{"a/b":{"c.d":7}}`)}, ""},
 		{"empty key", `{"a":""}`, Shape{Kind: client.KindJSON, KeyField: "a"}, client.Record{Kind: client.KindJSON, Key: []byte{}, Value: []byte(`{"a":""}`)}, ""},
-		{"null key is absent", `{"a":null}`, Shape{Kind: client.KindJSON, KeyField: "a"}, client.Record{Kind: client.KindJSON, Value: []byte(`{"a":null}`)}, ""},
-		{"missing key is absent", `[1]`, Shape{Kind: client.KindJSON, KeyField: "a"}, client.Record{Kind: client.KindJSON, Value: []byte(`[1]`)}, ""},
+		{"null key is absent", `{"a":null}`, Shape{Kind: client.KindJSON, KeyField: "a", KeyOptional: true}, client.Record{Kind: client.KindJSON, Value: []byte(`{"a":null}`)}, ""},
+		{"missing key is absent", `[1]`, Shape{Kind: client.KindJSON, KeyField: "a", KeyOptional: true}, client.Record{Kind: client.KindJSON, Value: []byte(`[1]`)}, ""},
+		{"missing key is an error", `{"b":1}`, Shape{Kind: client.KindJSON, KeyField: "a"}, client.Record{}, "has no field"},
+		{"null key is an error", `{"a":null}`, Shape{Kind: client.KindJSON, KeyField: "a"}, client.Record{}, "has no field"},
 		{"tombstone", `{"p":"k","c":"D"}`, Shape{Kind: client.KindJSON, KeyField: "p", Tombstone: "c=D"}, client.Record{Key: []byte("k")}, ""},
 		{"not a tombstone", `{"p":"k","c":"M"}`, Shape{Kind: client.KindJSON, KeyField: "p", Tombstone: "c=D"}, client.Record{Kind: client.KindJSON, Key: []byte("k"), Value: []byte(`{"p":"k","c":"M"}`)}, ""},
-		{"tombstone without key", `{"c":"D"}`, Shape{Kind: client.KindJSON, KeyField: "p", Tombstone: "c=D"}, client.Record{}, "no key"},
+		{"tombstone without key", `{"c":"D"}`, Shape{Kind: client.KindJSON, KeyField: "p", KeyOptional: true, Tombstone: "c=D"}, client.Record{}, "no key"},
 		{"not json", `hello`, Shape{Kind: client.KindJSON}, client.Record{}, "not JSON"},
 		{"two values", `1 2`, Shape{Kind: client.KindJSON}, client.Record{}, "not JSON"},
 		{"not utf-8", "\xff", Shape{Kind: client.KindText}, client.Record{}, "not UTF-8"},
@@ -209,7 +211,7 @@ var (
 // expects what one undisturbed run stores.
 func TestResume(t *testing.T) {
 	const lines, partitions = 400, 7
-	shape := Shape{Kind: client.KindJSON, KeyField: "k"}
+	shape := Shape{Kind: client.KindJSON, KeyField: "k", KeyOptional: true}
 	whole := newLog(t, partitions)
 	stats, err := Publish(t.Context(), input(t, lines), Job{Sink: whole, Topic: "t", Partitions: partitions, Shape: shape, Batch: 50, BatchBytes: 1 << 20, Producer: whole.session(1)})
 	if err != nil || stats.Acked != lines || stats.LastLine != lines {

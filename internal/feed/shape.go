@@ -13,11 +13,12 @@ import (
 
 // Shape says how a line becomes a record.
 type Shape struct {
-	Kind      client.Kind     // KindJSON or KindText
-	KeyField  string          // path of the key in a JSON line: "path", "user.id" or a JSON pointer "/user/id"; "" = no key
-	Key       []byte          // key of every record, where there is no KeyField; nil = none
-	Tombstone string          // "change=D": a JSON line whose field has this value becomes a tombstone of its key; "" = none
-	Headers   []client.Header // of every record
+	Kind        client.Kind     // KindJSON or KindText
+	KeyField    string          // path of the key in a JSON line: "path", "user.id" or a JSON pointer "/user/id"; "" = no key
+	KeyOptional bool            // a line without the KeyField is published without a key; else it is an error
+	Key         []byte          // key of every record, where there is no KeyField; nil = none
+	Tombstone   string          // "change=D": a JSON line whose field has this value becomes a tombstone of its key; "" = none
+	Headers     []client.Header // of every record
 }
 
 // Validate reports every fault.
@@ -57,8 +58,11 @@ func (s Shape) Record(text []byte) (client.Record, error) {
 		if err != nil {
 			return r, err
 		}
-		if found {
+		switch {
+		case found:
 			r.Key = key
+		case !s.KeyOptional:
+			return r, fmt.Errorf("has no field %q for its key (--key-optional publishes such lines without a key)", s.KeyField)
 		}
 	}
 	if s.Tombstone != "" {
