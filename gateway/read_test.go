@@ -278,6 +278,9 @@ func TestAnswerBudget(t *testing.T) {
 	n.call("GET", "/v1/topics/orders", "").ok(200, nil)
 	n.answers.force(-100 << 10)
 	n.call("GET", read, "").ok(200, nil)
+	if err := n.Stop(t.Context()); err != nil { // an answer is given back just after its client has it
+		t.Fatal(err)
+	}
 	if used := n.answers.used.Load(); used != 0 {
 		t.Errorf("%d bytes of the budget are not given back", used)
 	}

@@ -183,7 +183,7 @@ func TestStackLongPollAndStreamAcrossNodes(t *testing.T) {
 	a.call("PUT", "/v1/topics/orders", `{"partitions":2}`).ok(201, nil)
 	tl, _ := b.tail("/v1/topics/orders/stream")
 	done := make(chan *answer, 1)
-	go func() { done <- b.call("GET", "/v1/topics/orders/partitions/1/records?offset=latest&wait=20s", "") }()
+	go func() { done <- b.call("GET", "/v1/topics/orders/partitions/1/records?offset=0&wait=20s", "") }()
 	for i := range 3 {
 		a.call("POST", "/v1/topics/orders/records", fmt.Sprintf(`{"records":[{"partition":1,"text":"m%d"}]}`, i)).ok(200, nil)
 	}
