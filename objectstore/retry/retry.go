@@ -130,6 +130,9 @@ func (s *Store) run(ctx context.Context, op objectstore.Op, try func(ctx context
 		if err == nil || !again {
 			return err
 		}
+		if ctxErr := ctx.Err(); ctxErr != nil {
+			return &stopError{ctxErr: ctxErr, last: err}
+		}
 		if n >= s.opt.Attempts {
 			if n == 1 {
 				return err

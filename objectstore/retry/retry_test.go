@@ -367,6 +367,71 @@ func TestContextEnds(t *testing.T) {
 	}
 }
 
+// endingStore ends the caller's context while an attempt is under way, and answers it with err.
+type endingStore struct {
+	objectstore.Store
+	cancel context.CancelFunc
+	err    error
+}
+
+func (s *endingStore) PutIfAbsent(_ context.Context, key string, _ []byte, _ string) (objectstore.Info, error) {
+	s.cancel()
+	return objectstore.Info{Key: key}, s.err
+}
+
+func (s *endingStore) PutIfMatch(_ context.Context, key, _ string, _ []byte, _ string) (objectstore.Info, error) {
+	s.cancel()
+	return objectstore.Info{Key: key}, s.err
+}
+
+func (s *endingStore) Get(context.Context, string) ([]byte, objectstore.Info, error) {
+	s.cancel()
+	return nil, objectstore.Info{}, s.err
+}
+
+func (s *endingStore) Delete(_ context.Context, keys ...string) error {
+	s.cancel()
+	return objectstore.KeyErrors{keys[0]: s.err}
+}
+
+// TestContextEndsDuringAnAttempt: whatever the attempt answers, last or not, the caller learns that its own context ended the call, and
+// whether the write may have happened.
+func TestContextEndsDuringAnAttempt(t *testing.T) {
+	for _, attempts := range []int{1, 3} {
+		for _, answer := range []error{unknown(), objectstore.ErrUnavailable, objectstore.ErrThrottled, objectstore.ErrConflict} {
+			run := func(op string, call func(context.Context, *retry.Store) error, indefinite bool) {
+				ctx, cancel := context.WithCancel(t.Context())
+				s := wrap(t, &endingStore{Store: mem.New(mem.Options{}), cancel: cancel, err: answer}, retry.Options{Attempts: attempts})
+				if err := call(ctx, s); !errors.Is(err, context.Canceled) || objectstore.IsIndefinite(err) != indefinite {
+					t.Errorf("%s, %d attempts, after %v: %v, want context.Canceled, indefinite: %v", op, attempts, answer, err, indefinite)
+				}
+			}
+			indefinite := objectstore.IsIndefinite(answer)
+			run("put", func(ctx context.Context, s *retry.Store) error {
+				_, err := s.PutIfAbsent(ctx, "k", nil, "w")
+				return err
+			}, indefinite)
+			run("put if match", func(ctx context.Context, s *retry.Store) error {
+				_, err := s.PutIfMatch(ctx, "k", "v", nil, "w")
+				return err
+			}, indefinite)
+			run("delete", func(ctx context.Context, s *retry.Store) error {
+				var byKey objectstore.KeyErrors
+				if err := s.Delete(ctx, "k"); !errors.As(err, &byKey) {
+					return err
+				}
+				return byKey["k"]
+			}, indefinite)
+			if !indefinite && !errors.Is(answer, objectstore.ErrConflict) { // what a read may answer
+				run("get", func(ctx context.Context, s *retry.Store) error {
+					_, _, err := s.Get(ctx, "k")
+					return err
+				}, false)
+			}
+		}
+	}
+}
+
 // TestPerTry: an attempt that hangs is given up and made again; the caller's own context is another matter.
 func TestPerTry(t *testing.T) {
 	hang := func(hangs int) *retry.Store {

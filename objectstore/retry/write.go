@@ -81,7 +81,7 @@ func (s *Store) PutIfMatch(ctx context.Context, key, etag string, body []byte, i
 func (w *write) again(ctx context.Context, err error) bool {
 	if objectstore.IsIndefinite(err) {
 		w.ambiguous = true
-		return ctx.Err() == nil
+		return true // if ctx has ended, run says so: the caller then learns why the call ended as well as that its outcome is unknown
 	}
 	return errors.Is(err, objectstore.ErrConflict) || retriable(ctx, err)
 }
@@ -156,5 +156,5 @@ func (s *Store) Delete(ctx context.Context, keys ...string) error {
 
 // passing says whether a key's deletion may be tried again: deleting twice is harmless, so unknown outcomes may.
 func passing(ctx context.Context, err error) bool {
-	return objectstore.IsIndefinite(err) && ctx.Err() == nil || errors.Is(err, objectstore.ErrConflict) || retriable(ctx, err)
+	return objectstore.IsIndefinite(err) || errors.Is(err, objectstore.ErrConflict) || retriable(ctx, err)
 }
