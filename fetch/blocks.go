@@ -329,11 +329,10 @@ func (c *blocks) get(r run) ([]byte, error) {
 	defer timer.Stop()
 	begin := c.o.Clock.Now()
 	data, err := c.o.Store.GetRange(ctx, key, at, want)
-	c.m.gets.WithLabelValues(age).Inc()
+	c.m.levels.get(r.seg.Level, r.old, len(data))
 	c.m.getSeconds.WithLabelValues(age).Observe(c.o.Clock.Since(begin).Seconds())
 	switch {
 	case err == nil && int64(len(data)) == want:
-		c.m.getBytes.WithLabelValues(age).Add(float64(len(data)))
 		return data, nil
 	case err == nil || errors.Is(err, objectstore.ErrInvalidRange):
 		// The range was made from the object's size in the metadata: the object is shorter than what was written.

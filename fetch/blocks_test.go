@@ -273,10 +273,10 @@ func TestOldDataHasItsOwnPool(t *testing.T) {
 	close(w.store.gate)
 	<-fault
 	wg.Wait()
-	if n := count(f.m.gets.WithLabelValues(ageOld)); n != old {
+	if n := f.m.levels.gets[1][0].Load(); n != old {
 		t.Errorf("%v GETs of old data, want %d", n, old)
 	}
-	if n := count(f.m.gets.WithLabelValues(ageRecent)); n != 1 {
+	if n := f.m.levels.gets[0][0].Load(); n != 1 {
 		t.Errorf("%v GETs of recent data, want 1", n)
 	}
 }

@@ -16,16 +16,14 @@ const (
 
 type metrics struct {
 	lookups    *prometheus.CounterVec // by result: block lookups
-	gets       *prometheus.CounterVec // by age
+	levels     *levels                // GETs and bytes
 	getErrors  *prometheus.CounterVec // by age
-	getBytes   *prometheus.CounterVec // by age
 	getSeconds *prometheus.HistogramVec
 	throttled  prometheus.Counter
 	ahead      prometheus.Counter
 	abandoned  prometheus.Counter
 	decoded    *prometheus.CounterVec // by result
 	records    prometheus.Counter
-	bytes      prometheus.Counter
 	unreadable *prometheus.CounterVec // by reason
 	refetched  prometheus.Counter
 }
@@ -39,9 +37,8 @@ func newMetrics(r prometheus.Registerer, cacheBytes func() float64) (*metrics, e
 	}
 	m := &metrics{
 		lookups:   vec("block_lookups_total", "Blocks looked up, by where they were: cache, flight (another reader was getting it), or store.", "result"),
-		gets:      vec("gets_total", "Range GETs sent to the object store, by age of the data.", "age"),
+		levels:    newLevels(),
 		getErrors: vec("get_errors_total", "Range GETs that failed, by age of the data.", "age"),
-		getBytes:  vec("get_bytes_total", "Bytes read from the object store, by age of the data.", "age"),
 		getSeconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: "forebay", Subsystem: "fetch", Name: "get_seconds",
 			Help: "Duration of range GETs, by age of the data.", Buckets: prometheus.ExponentialBuckets(0.0005, 2, 15)}, []string{"age"}),
 		throttled:  counter("throttled_total", "Reads of old data that had to wait for the tenant's rate."),
@@ -49,14 +46,13 @@ func newMetrics(r prometheus.Registerer, cacheBytes func() float64) (*metrics, e
 		abandoned:  counter("abandoned_gets_total", "GETs given up before they began because every reader had gone."),
 		decoded:    vec("batches_total", "Batches read, by where they came from: cache (decompressed already) or decode.", "result"),
 		records:    counter("records_total", "Records returned."),
-		bytes:      counter("bytes_total", "Bytes of keys, values, headers and IDs returned."),
 		unreadable: vec("unreadable_batches_total", "Live batches found to be permanently unreadable, each counted once: corrupt or missing.", "reason"),
 		refetched:  counter("refetched_batches_total", "Corrupt batches that were read again from the store, past the cache."),
 	}
 	size := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: "forebay", Subsystem: "fetch", Name: "cache_bytes",
 		Help: "Bytes held by the block and batch caches."}, cacheBytes)
-	for _, c := range []prometheus.Collector{m.lookups, m.gets, m.getErrors, m.getBytes, m.getSeconds, m.throttled, m.ahead, m.abandoned, m.decoded, m.records,
-		m.bytes, m.unreadable, m.refetched, size} {
+	for _, c := range []prometheus.Collector{m.lookups, m.levels, m.getErrors, m.getSeconds, m.throttled, m.ahead, m.abandoned, m.decoded, m.records,
+		m.unreadable, m.refetched, size} {
 		if err := r.Register(c); err != nil {
 			return nil, err
 		}

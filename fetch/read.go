@@ -145,7 +145,6 @@ func (f *Fetcher) locateAgain(ctx context.Context, rd *reading, missing bool) ([
 func (f *Fetcher) finish(rd *reading, info metadata.PartitionInfo) {
 	rd.res.NextOffset, rd.res.Head, rd.res.LogStart = rd.next, info.Head, info.LogStart
 	f.m.records.Add(float64(len(rd.res.Records)))
-	f.m.bytes.Add(float64(rd.bytes))
 }
 
 // errRelocate: the object of a live batch is missing. The compactor may have replaced it since the index was asked.
@@ -226,7 +225,10 @@ func (f *Fetcher) readBatch(ctx context.Context, rd *reading, l *load) error {
 	if err != nil {
 		return err
 	}
-	if err := f.take(rd, e, b); err != nil {
+	before := rd.bytes
+	err = f.take(rd, e, b)
+	f.m.levels.delivered[e.Segment.Level].Add(rd.bytes - before)
+	if err != nil {
 		return f.unreadable(rd, e, err) // the checksum was right and the records are not: reading again cannot help
 	}
 	// The next read begins in this batch, or others are tailing too.

@@ -14,11 +14,12 @@ import (
 	"time"
 
 	"github.com/forebaymq/forebay/compactor"
+	"github.com/forebaymq/forebay/fetch"
 	"github.com/forebaymq/forebay/internal/node"
 )
 
 type storageCmd struct {
-	Report storageReportCmd `cmd:"" help:"Print bytes, objects and monthly cost of each topic and level."`
+	Report storageReportCmd `cmd:"" help:"Print bytes, objects and monthly cost of each topic and level, and what reads have cost."`
 }
 
 // storageReportCmd asks a running node, or reads the metadata itself.
@@ -38,7 +39,7 @@ type storageReportCmd struct {
 
 // storageReport is the report with amounts of money.
 type storageReport struct {
-	*compactor.Report
+	*node.StorageReport
 	Currency string              `json:"currency"`
 	Prices   compactor.Prices    `json:"prices"`
 	Costs    []compactor.Cost    `json:"topicCosts"` // a month, in the order of topics
@@ -58,7 +59,7 @@ func (c *storageReportCmd) Run(ctx context.Context, e *env) error {
 	if err != nil {
 		return err
 	}
-	out := storageReport{Report: r, Currency: c.Currency, Prices: compactor.Prices{GBMonth: c.PriceGB, Puts1000: c.PricePuts, Gets1000: c.PriceGets}}
+	out := storageReport{StorageReport: r, Currency: c.Currency, Prices: compactor.Prices{GBMonth: c.PriceGB, Puts1000: c.PricePuts, Gets1000: c.PriceGets}}
 	out.Costs, out.Total = r.Price(out.Prices)
 	if c.Output == "json" {
 		return printJSON(e.out, out)
@@ -66,7 +67,7 @@ func (c *storageReportCmd) Run(ctx context.Context, e *env) error {
 	return printReport(e.out, &out)
 }
 
-func (c *storageReportCmd) get(ctx context.Context, e *env) (*compactor.Report, error) {
+func (c *storageReportCmd) get(ctx context.Context, e *env) (*node.StorageReport, error) {
 	if c.ObjectStore != "" {
 		s, err := node.OpenStorage(ctx, node.Config{
 			ObjectStore: c.ObjectStore, Region: c.Region, Etcd: node.Etcd{Endpoints: c.Etcd, Prefix: c.EtcdPrefix}, Housekeep: node.Housekeeping{Off: true},
@@ -75,7 +76,7 @@ func (c *storageReportCmd) get(ctx context.Context, e *env) (*compactor.Report, 
 		if err != nil {
 			return nil, err
 		}
-		return s.Compactor.Report(), s.Close()
+		return &node.StorageReport{Report: s.Compactor.Report()}, s.Close()
 	}
 	u, err := url.Parse(c.Ops)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
@@ -94,7 +95,7 @@ func (c *storageReportCmd) get(ctx context.Context, e *env) (*compactor.Report, 
 		text, err := io.ReadAll(io.LimitReader(res.Body, 1<<10))
 		return nil, errors.Join(fmt.Errorf("ask the node: %s: %s", res.Status, text), err)
 	}
-	r := &compactor.Report{}
+	r := &node.StorageReport{}
 	if err := json.NewDecoder(res.Body).Decode(r); err != nil {
 		return nil, fmt.Errorf("read the node's report: %w", err)
 	}
@@ -109,6 +110,7 @@ func printReport(w io.Writer, r *storageReport) error {
 		}
 		fmt.Fprintln(t)
 	}
+	ratio := func(v float64) string { return strconv.FormatFloat(v, 'f', 1, 64) }
 	money := func(v float64) string { return strconv.FormatFloat(v, 'f', 4, 64) }
 	row("TENANT", "TOPIC", "CLASS", "LEVEL", "RECORDS", "BYTES", "OBJECTS", "ENTRIES", r.Currency+"/MONTH")
 	for i, x := range r.Topics {
@@ -128,6 +130,19 @@ func printReport(w io.Writer, r *storageReport) error {
 	row("", "all", r.Objects, r.Bytes, r.Live)
 	if err := t.Flush(); err != nil {
 		return err
+	}
+	if len(r.Reads) > 0 {
+		fmt.Fprintln(w, "\nReads served by this node since it started:")
+		row("LEVEL", "GETS", "BYTES READ", "BYTES DELIVERED", "GETS/GIB")
+		var sum fetch.LevelReads
+		for _, l := range r.Reads {
+			row(l.Level, l.Gets, l.GetBytes, l.Delivered, ratio(l.GetsPerGiB))
+			sum.Add(l.LevelReads)
+		}
+		row("all", sum.Gets, sum.GetBytes, sum.Delivered, ratio(sum.GetsPerGiB()))
+		if err := t.Flush(); err != nil {
+			return err
+		}
 	}
 	_, err := fmt.Fprintf(w, "\nStorage of live objects: %s %s a month. One full read of everything: %d GETs, %s %s.\n",
 		money(r.Total.Storage), r.Currency, r.Total.Gets, money(r.Total.Read), r.Currency)

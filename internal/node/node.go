@@ -149,7 +149,7 @@ func (n *Node) start(ctx context.Context) (err error) {
 		Appender: n.parts.ingest, Reader: n.parts.fetch, Topics: n.parts.log, Producers: n.parts.log, Health: n.parts.log,
 		Region: n.c.Region, Version: n.c.Version, Clock: n.c.Clock, Random: n.c.Random, Logger: logger,
 		Registerer: reg, Gatherer: reg, TracerProvider: n.parts.tracing.provider(), DebugState: n.debugState,
-		Debug: map[string]func() any{"storage": func() any { return n.parts.compact.Report() }},
+		Debug: map[string]func() any{"storage": func() any { return n.storageReport() }},
 	})
 	if err != nil {
 		return fmt.Errorf("start gateway: %w", err)

@@ -66,7 +66,7 @@ func fill(t *testing.T, c *client.Client, topic string, objects int) {
 }
 
 // report asks an ops port.
-func report(t *testing.T, ops string) *compactor.Report {
+func report(t *testing.T, ops string) *StorageReport {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+ops+"/debug/storage", nil)
 	if err != nil {
@@ -82,14 +82,14 @@ func report(t *testing.T, ops string) *compactor.Report {
 	if err != nil || res.StatusCode != http.StatusOK {
 		t.Fatal(res.Status, string(body), err)
 	}
-	r := &compactor.Report{}
+	r := &StorageReport{}
 	if err := json.Unmarshal(body, r); err != nil {
 		t.Fatal(err)
 	}
 	return r
 }
 
-func level(r *compactor.Report, n int) (objects int) {
+func level(r *StorageReport, n int) (objects int) {
 	for _, l := range r.Levels {
 		if l.Level == n {
 			objects += l.Objects
@@ -124,6 +124,16 @@ func TestNodeCompacts(t *testing.T) {
 	}
 	if total != 20 {
 		t.Errorf("%d records", total)
+	}
+	var delivered, gets int64
+	for _, l := range report(t, idle.OpsAddr()).Reads {
+		delivered, gets = delivered+l.Delivered, gets+l.Gets
+		if (l.GetsPerGiB > 0) != (l.Gets > 0) {
+			t.Errorf("%+v", l)
+		}
+	}
+	if delivered < 20 || gets == 0 {
+		t.Errorf("20 records were read: %d bytes, %d GETs", delivered, gets)
 	}
 }
 

@@ -1,0 +1,88 @@
+package compactor
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/forebaymq/forebay/api"
+	"github.com/forebaymq/forebay/fetch"
+	"github.com/forebaymq/forebay/metadata"
+)
+
+// replayCost reads all partitions of a topic with a cold cache of the default block sizes and gives the GETs and bytes by level.
+func (w *world) replayCost(topic *metadata.Topic) []fetch.LevelReads {
+	w.t.Helper()
+	f, err := fetch.New(fetch.Options{View: w.log, Store: w.objects, CacheBytes: 64 << 20, Clock: w.clock, OldBytesPerSecond: -1})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer func() {
+		if err := f.Close(); err != nil {
+			w.t.Error(err)
+		}
+	}()
+	for p := range topic.Config.Partitions {
+		w.read(f, topic, int32(p), fetch.Earliest)
+	}
+	if err := f.Close(); err != nil { // GETs ahead have ended and are counted
+		w.t.Fatal(err)
+	}
+	return f.Reads()
+}
+
+// TestGetsPerGiBFallWithLevels replays the same records from level 0, from level 1, and from the levels above: each costs fewer GETs per GiB
+// delivered than the one before.
+func TestGetsPerGiBFallWithLevels(t *testing.T) {
+	w := newWorld(t)
+	const partitions, objects, perBatch = 4, 64, 64 // of about 1 KiB
+	topic := w.topic("t", func(c *api.TopicConfig) { c.Partitions, c.RetentionTime = partitions, 0 })
+	rng := rand.New(rand.NewPCG(3, 4))
+	for range objects {
+		var bs []batch
+		for p := range partitions {
+			x := batch{topic: topic, partition: int32(p)}
+			for i := range perBatch {
+				x.records = append(x.records, text(fmt.Sprint("k", i), payload(rng, 1000)))
+			}
+			bs = append(bs, x)
+		}
+		w.publish(bs...)
+	}
+	w.clock.Advance(time.Hour) // old data
+	c := w.compactor(func(o *Options) {
+		o.Policy = Policy{MergeObjects: 1, JobBytes: 1 << 20, FanIn: 4, MaxLevel: 1}
+	})
+	last := 1e18
+	var delivered int64
+	for _, step := range []struct {
+		name     string
+		maxLevel int
+		least    int // level
+	}{{"level 0", 0, 0}, {"level 1", 1, 1}, {"level 2 and above", 8, 2}} {
+		if step.maxLevel > 0 {
+			c.o.Policy.MaxLevel = step.maxLevel
+			w.run(c)
+		}
+		var sum fetch.LevelReads
+		for _, r := range w.replayCost(topic) {
+			if r.Level < step.least {
+				t.Errorf("%s: level %d was read: %+v", step.name, r.Level, r)
+			}
+			sum.Add(r)
+		}
+		if delivered == 0 {
+			delivered = sum.Delivered
+		}
+		if sum.Delivered != delivered || delivered < partitions*objects*perBatch*1000 {
+			t.Errorf("%s: %d bytes were delivered, before %d", step.name, sum.Delivered, delivered)
+		}
+		rate := sum.GetsPerGiB()
+		t.Logf("%s: %d GETs for %d bytes delivered (%d read), %.0f GETs per GiB", step.name, sum.Gets, sum.Delivered, sum.GetBytes, rate)
+		if rate <= 0 || rate > last/2 {
+			t.Errorf("%s: %.0f GETs per GiB, the level before %.0f", step.name, rate, last)
+		}
+		last = rate
+	}
+}
