@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/forebaymq/forebay/api"
+	"github.com/forebaymq/forebay/leases"
 	"github.com/forebaymq/forebay/metadata"
 )
 
@@ -53,3 +54,46 @@ type Health interface {
 	Available() error
 	Status() metadata.Status
 }
+
+// Subscriptions creates, shows and removes work queues.
+type Subscriptions interface {
+	// PutSubscription creates or changes a subscription; decide sees the present one or nil and may be called several times. start is
+	// where a new one begins.
+	PutSubscription(ctx context.Context, n leases.Name, start leases.Start, decide func(current *metadata.Subscription) (api.SubscriptionConfig, error)) (s *metadata.Subscription, created bool, err error)
+	Subscription(ctx context.Context, n leases.Name) (*leases.Stats, error)
+	// Subscriptions lists those of a topic by name, after a name, and the name to go on after ("" = that was all).
+	Subscriptions(ctx context.Context, tenant, topic, after string, limit int) ([]*metadata.Subscription, string, error)
+	DeleteSubscription(ctx context.Context, n leases.Name) error
+}
+
+// Deliveries hands out records and takes their outcome.
+type Deliveries interface {
+	// Lease answers within r.Wait. No messages and no error: there was nothing. What ctx's end overtakes is given back.
+	Lease(ctx context.Context, r leases.LeaseRequest) ([]leases.Message, error)
+	// Undo gives leases back that could not be handed over.
+	Undo(ctx context.Context, n leases.Name, receipts []string)
+	// Settle answers one result a receipt, in order.
+	Settle(ctx context.Context, r leases.SettleRequest) ([]leases.SettleResult, error)
+	Seek(ctx context.Context, n leases.Name, to leases.SeekTarget) (*leases.Stats, error)
+	Peek(ctx context.Context, n leases.Name, max int) ([]leases.PeekedRecord, error)
+}
+
+// DeadLetters lists what has failed too often, and brings it back or forgets it.
+type DeadLetters interface {
+	// DeadLetters lists dead letters after a cursor ("" = the first), with the cursor to go on after.
+	DeadLetters(ctx context.Context, n leases.Name, after string, limit int, withRecords bool) ([]leases.DeadLetter, string, error)
+	Redrive(ctx context.Context, n leases.Name, sel leases.DeadLetterSelection, ratePerSecond int) (*leases.Task, error)
+	Task(ctx context.Context, n leases.Name, id string) (*leases.Task, error)
+	CancelTask(ctx context.Context, n leases.Name, id string) (*leases.Task, error)
+	Discard(ctx context.Context, n leases.Name, sel leases.DeadLetterSelection) (discarded int64, err error)
+}
+
+// Queues is all that the gateway needs of work queues. Errors are *api.Error: UNKNOWN_TOPIC, UNKNOWN_SUBSCRIPTION, RETENTION_GAP,
+// LEASES_UNAVAILABLE and those of the stores below.
+type Queues interface {
+	Subscriptions
+	Deliveries
+	DeadLetters
+}
+
+var _ Queues = (leases.Queues)(nil)

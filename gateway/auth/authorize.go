@@ -13,7 +13,8 @@ type Operation string
 // The operations.
 const (
 	Publish   Operation = "publish"   // append records, start producer sessions
-	Read      Operation = "read"      // replay, stream, look up offsets; lease, settle and commit positions
+	Read      Operation = "read"      // replay, stream, look up offsets
+	Consume   Operation = "consume"   // work on a subscription: lease, settle, look at and seek; list, redrive and discard dead letters
 	Describe  Operation = "describe"  // see configuration and state, list
 	Configure Operation = "configure" // create, change and delete
 	Platform  Operation = "platform"  // act on tenants themselves
@@ -35,7 +36,7 @@ const (
 type Resource struct {
 	Tenant string // "" = the principal's own
 	Kind   ResourceKind
-	Name   string // "" = every resource of the kind (lists)
+	Name   string // "" = every resource of the kind (lists). A subscription is named topic/subscription
 }
 
 // Authorizer decides what a principal may do.
@@ -54,10 +55,10 @@ const (
 
 // TenantAuthorizer permits every operation within the principal's own tenant, as far as the token's scopes go:
 //
-//	no scope at all   publish, read, describe and configure
+//	no scope at all   publish, read, consume, describe and configure
 //	publish           publish and describe
-//	read              read and describe
-//	admin             publish, read, describe and configure
+//	read              read, consume and describe
+//	admin             publish, read, consume, describe and configure
 //	platform          platform, and nothing else; no other token has it
 //
 // Scopes add up. A token that names scopes, none of them known here, may do nothing: a misspelt restriction must not lift itself, and an empty one permits nothing.
@@ -94,7 +95,7 @@ func permits(scope string, op Operation) bool {
 	case ScopePublish:
 		return op == Publish || op == Describe
 	case ScopeRead:
-		return op == Read || op == Describe
+		return op == Read || op == Consume || op == Describe
 	default:
 		return false
 	}
@@ -104,7 +105,7 @@ func scopeFor(op Operation) string {
 	switch op {
 	case Publish:
 		return ScopePublish
-	case Read, Describe:
+	case Read, Consume, Describe:
 		return ScopeRead
 	default:
 		return ScopeAdmin

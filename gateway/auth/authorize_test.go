@@ -8,18 +8,18 @@ import (
 )
 
 func TestTenantAuthorizer(t *testing.T) {
-	all := []Operation{Publish, Read, Describe, Configure, Platform}
+	all := []Operation{Publish, Read, Consume, Describe, Configure, Platform}
 	for scopes, want := range map[string][]Operation{
-		"":                     {Publish, Read, Describe, Configure},
+		"":                     {Publish, Read, Consume, Describe, Configure},
 		"publish":              {Publish, Describe},
-		"read":                 {Read, Describe},
-		"read publish":         {Publish, Read, Describe},
-		"admin":                {Publish, Read, Describe, Configure},
+		"read":                 {Read, Consume, Describe},
+		"read publish":         {Publish, Read, Consume, Describe},
+		"admin":                {Publish, Read, Consume, Describe, Configure},
 		"platform":             {Platform},
 		"platform admin":       {Publish, Read, Describe, Configure, Platform},
 		"pubish":               {},
 		"openid profile":       {},
-		"openid read":          {Read, Describe},
+		"openid read":          {Read, Consume, Describe},
 		"ADMIN publish:orders": {},
 	} {
 		p := &Principal{Tenant: "acme", Subject: "s", Scopes: strings.Fields(scopes)}
@@ -50,7 +50,7 @@ func TestTenantAuthorizer(t *testing.T) {
 
 // A claim that grants nothing is not the absence of one.
 func TestEmptyScopePermitsNothing(t *testing.T) {
-	for _, op := range []Operation{Publish, Read, Describe, Configure, Platform} {
+	for _, op := range []Operation{Publish, Read, Consume, Describe, Configure, Platform} {
 		p := &Principal{Tenant: "acme", Subject: "s", Scopes: []string{}}
 		if err := (TenantAuthorizer{}).Authorize(t.Context(), p, op, Resource{Kind: Topic, Name: "orders"}); api.CodeOf(err) != api.CodeForbidden {
 			t.Errorf("%s: %v", op, err)

@@ -1,5 +1,5 @@
-// Package forebayv1 is the generated binary form of publish and read (application/x-protobuf). records.proto is the contract; the
-// gateway itself encodes and decodes it by hand, without building messages (package gateway/wire), and uses these types as the
+// Package forebayv1 is the generated binary form of publish, read, lease and settle (application/x-protobuf). records.proto and
+// queue.proto are the contract; the gateway itself encodes and decodes it by hand, without building messages (package gateway/wire), and uses these types as the
 // reference in its tests. Clients in Go use them directly.
 package forebayv1
 
