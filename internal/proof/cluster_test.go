@@ -28,14 +28,15 @@ type cluster struct {
 	ops     []string // node ops addresses
 	members []*process
 	nodes   []*process
+	extra   []string // further arguments of the nodes
 	token   string
 }
 
-// newCluster starts three members and n nodes, and leaves addresses for one more node.
-func newCluster(ctx context.Context, t *testing.T, n int) *cluster {
+// newCluster starts three members and n nodes, with further arguments, and leaves addresses for one more node.
+func newCluster(ctx context.Context, t *testing.T, n int, extra ...string) *cluster {
 	t.Helper()
 	addrs := ports(t, 6+2*(n+1))
-	c := &cluster{t: t, dir: t.TempDir(), peers: addrs[:3], clients: addrs[3:6], rest: addrs[6 : 7+n], ops: addrs[7+n:]}
+	c := &cluster{t: t, dir: t.TempDir(), extra: extra, peers: addrs[:3], clients: addrs[3:6], rest: addrs[6 : 7+n], ops: addrs[7+n:]}
 	bin, err := binary()
 	if err != nil {
 		t.Fatal(err)
@@ -73,8 +74,9 @@ func (c *cluster) startMember(i int) {
 }
 
 func (c *cluster) startNode(i int) {
-	c.nodes[i] = start(c.t, fmt.Sprintf("node %d", i), c.ops[i], nil, "serve", "--node-id", fmt.Sprintf("n%d", i), "--listen", c.rest[i], "--ops-listen", c.ops[i],
-		"--object-store", "file://"+filepath.Join(c.dir, "objects"), "--etcd", strings.Join(c.clients, ","), "--dev-key", filepath.Join(c.dir, "dev.key"))
+	args := append([]string{"serve", "--node-id", fmt.Sprintf("n%d", i), "--listen", c.rest[i], "--ops-listen", c.ops[i],
+		"--object-store", "file://"+filepath.Join(c.dir, "objects"), "--etcd", strings.Join(c.clients, ","), "--dev-key", filepath.Join(c.dir, "dev.key")}, c.extra...)
+	c.nodes[i] = start(c.t, fmt.Sprintf("node %d", i), c.ops[i], nil, args...)
 }
 
 func (c *cluster) client(i int) *rest {
