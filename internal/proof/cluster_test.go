@@ -75,7 +75,7 @@ func (c *cluster) startMember(i int) {
 
 func (c *cluster) startNode(i int) {
 	args := append([]string{"serve", "--node-id", fmt.Sprintf("n%d", i), "--listen", c.rest[i], "--ops-listen", c.ops[i],
-		"--object-store", "file://"+filepath.Join(c.dir, "objects"), "--etcd", strings.Join(c.clients, ","), "--dev-key", filepath.Join(c.dir, "dev.key")}, c.extra...)
+		"--object-store", "file://" + filepath.Join(c.dir, "objects"), "--etcd", strings.Join(c.clients, ","), "--dev-key", filepath.Join(c.dir, "dev.key")}, c.extra...)
 	c.nodes[i] = start(c.t, fmt.Sprintf("node %d", i), c.ops[i], nil, args...)
 }
 

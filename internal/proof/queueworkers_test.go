@@ -18,6 +18,7 @@ type queueLoad struct {
 	batch      int
 	visibility time.Duration
 	seed       uint64
+	pace       time.Duration // how long a worker works on a batch
 	nodes      []*rest
 	// Chances of what a worker does with a record, in percent; the rest is acked.
 	nack, stall, die int
@@ -191,6 +192,7 @@ func (l *queueLoad) work(ctx context.Context, t *testing.T, rng *rand.Rand, done
 				acks = append(acks, d)
 			}
 		}
+		pause(ctx, done, l.pace)
 		l.settle(ctx, t, l.nodes[rng.IntN(len(l.nodes))], "nack", nacks, map[string]any{"delay": "0s", "reason": "refused by the worker"})
 		l.settle(ctx, t, l.nodes[rng.IntN(len(l.nodes))], "ack", acks, map[string]any{})
 		if len(late) > 0 && pause(ctx, done, l.visibility+100*time.Millisecond) {
