@@ -59,6 +59,12 @@ func AppendCommands(dst []byte, cmds []Command) ([]byte, error) {
 			out = appendString(out, c.ID)
 			out = appendVarint(out, c.Now)
 			out = appendString(out, c.Nonce)
+		case *CreateSubscription:
+			out, err = appendCreateSubscription(out, c)
+		case *UpdateSubscription:
+			out, err = appendUpdateSubscription(out, c)
+		case *DeleteSubscription:
+			out = binary.AppendUvarint(out, uint64(c.ID))
 		default:
 			err = fmt.Errorf("unknown type %T", c)
 		}
@@ -107,6 +113,13 @@ func DecodeCommands(b []byte) ([]Command, error) {
 		case kindProducerEpoch:
 			r.structure = "producerEpoch"
 			cmds = append(cmds, &ProducerEpoch{Tenant: r.string(), ID: r.string(), Now: r.varint(), Nonce: r.string()})
+		case kindCreateSubscription:
+			cmds = append(cmds, readCreateSubscription(r))
+		case kindUpdateSubscription:
+			cmds = append(cmds, readUpdateSubscription(r))
+		case kindDeleteSubscription:
+			r.structure = "deleteSubscription"
+			cmds = append(cmds, &DeleteSubscription{ID: SubscriptionID(r.uvarint())})
 		default:
 			r.fail(fmt.Sprintf("unknown command kind %d", k))
 		}

@@ -25,6 +25,11 @@ func everyCommand() []Command {
 		&CreateTopic{},
 		&UpdateTopic{TopicID: math.MaxUint64, Version: math.MaxInt64, Config: api.DefaultTopicConfig()},
 		&DeleteTopic{TopicID: 7},
+		&CreateSubscription{TopicID: math.MaxUint64, Name: "work", Config: stFullSubscription(), Now: stEpoch,
+			Starts: []api.PartitionOffset{{Partition: 0, Offset: math.MaxInt64}, {Partition: 7}, {Partition: math.MaxInt32, Offset: 1}}},
+		&CreateSubscription{},
+		&UpdateSubscription{ID: math.MaxUint64, Version: math.MinInt64, Config: api.DefaultSubscriptionConfig()},
+		&DeleteSubscription{ID: math.MaxUint64},
 		&Trim{TopicID: 7, Partition: math.MaxInt32, LogStart: math.MaxInt64, Claim: "c", ClaimEpoch: math.MinInt64},
 		&GCBoundary{Boundary: -1, Claim: "gc", ClaimEpoch: 4},
 		&ProducerEpoch{Tenant: "acme", ID: "p", Now: -5, Nonce: "n"},
@@ -97,9 +102,12 @@ func TestDecodeCommandsRefuses(t *testing.T) {
 		"version 0":      {0, 0},
 		"version 2":      {2, 0},
 		"kind 0":         {1, 1, 0, 0},
-		"kind 9":         {1, 1, 9, 0},
+		"kind 12":        {1, 1, 12, 0},
 		"huge count":     {1, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f},
 		"endless varint": {1, 1, byte(kindDeleteTopic), 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01},
+		"no multiplier":  append([]byte{1, 1, byte(kindUpdateSubscription), 1, 0, 0, 0, 0, 0, 0x7f, 0xf8}, make([]byte, 14)...),
+		"equal starts":   append(stEntry(t, &CreateSubscription{})[:len(stEntry(t, &CreateSubscription{}))-1], 2, 1, 0, 0, 0),
+		"start beyond":   append(stEntry(t, &CreateSubscription{})[:len(stEntry(t, &CreateSubscription{}))-1], 1, 0x81, 0x80, 0x80, 0x80, 0x08, 0),
 		"long string":    {1, 1, byte(kindGCBoundary), 0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f},
 	} {
 		if _, err := DecodeCommands(b); !errors.Is(err, ErrUndecodable) {
@@ -129,6 +137,11 @@ func TestAppendCommandsRefuses(t *testing.T) {
 		"negative size":         &Commit{Segment: SegmentRef{Size: -1}},
 		"negative trim":         &Trim{Partition: -1},
 		"negative replace":      &Replace{Partition: -1},
+		"negative start":        &CreateSubscription{Starts: []api.PartitionOffset{{Offset: -1}}},
+		"start of -1":           &CreateSubscription{Starts: []api.PartitionOffset{{Partition: -1}}},
+		"starts out of order":   &CreateSubscription{Starts: []api.PartitionOffset{{Partition: 1}, {Partition: 1}}},
+		"no multiplier":         &UpdateSubscription{Config: api.SubscriptionConfig{Backoff: api.Backoff{Multiplier: math.NaN()}}},
+		"endless multiplier":    &CreateSubscription{Config: api.SubscriptionConfig{Backoff: api.Backoff{Multiplier: math.Inf(1)}}},
 		"negative added size":   added(IndexEntry{Segment: SegmentRef{Size: -1}, Records: 1}),
 		"offsets reversed":      added(IndexEntry{Base: 5, Last: 4, Records: 1, Sparse: true}),
 		"negative offset":       added(IndexEntry{Base: -1, Last: 4, Records: 1, Sparse: true}),
@@ -259,7 +272,7 @@ func FuzzDecodeCommands(f *testing.F) {
 		if _, err := s.Apply(LogEntry{Revision: 2, Value: b}); err != nil {
 			t.Fatal(err)
 		}
-		loaded, err := decodeBody(s.SnapshotBody())
+		loaded, err := decodeBody(s.SnapshotBody(), snapshotVersion)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/forebaymq/forebay/api"
 )
 
 // docs/metadata-keys.md is normative: what it says in numbers is what the code has.
@@ -20,7 +22,8 @@ func TestDocumentedEncodings(t *testing.T) {
 	for _, m := range regexp.MustCompile("(?m)^\\| (\\d+) \\| `(\\w+)` \\|").FindAllStringSubmatch(doc, -1) {
 		kinds[m[2]] = m[1]
 	}
-	for _, c := range []Command{&Commit{}, &CreateTopic{}, &UpdateTopic{}, &DeleteTopic{}, &Trim{}, &Replace{}, &GCBoundary{}, &ProducerEpoch{}} {
+	for _, c := range []Command{&Commit{}, &CreateTopic{}, &UpdateTopic{}, &DeleteTopic{}, &Trim{}, &Replace{}, &GCBoundary{}, &ProducerEpoch{},
+		&CreateSubscription{}, &UpdateSubscription{}, &DeleteSubscription{}} {
 		name := reflect.TypeOf(c).Elem().Name()
 		if got, want := kinds[name], fmt.Sprint(c.kind()); got != want {
 			t.Errorf("docs/metadata-keys.md has kind %q for %s, the code has %s", got, name, want)
@@ -33,7 +36,8 @@ func TestDocumentedEncodings(t *testing.T) {
 	for _, line := range []string{
 		fmt.Sprintf("| version | byte | %d |", entryVersion),
 		fmt.Sprintf("| magic | %d | `%s` |", len(snapshotMagic), snapshotMagic),
-		fmt.Sprintf("| version | 1 | %d |", snapshotVersion),
+		fmt.Sprintf("| version | 1 | %d; %d and up can be read |", snapshotVersion, oldestSnapshot),
+		fmt.Sprintf("| subscriptions of one topic | %d |", api.MaxSubscriptionsPerTopic),
 		fmt.Sprintf("| method | 1 | %d = the payload is the body, %d = it is one zstd frame of the body |", snapshotRaw, snapshotZstd),
 		fmt.Sprintf("at most %d times the payload and %d bytes |", maxSnapshotRatio, maxSnapshotSlack),
 		fmt.Sprintf("| a producer's window or session unused | %d days by the shard's clock (the highest time in any entry); at most %d and one a new window", producerTTL/(24*3600*1000), sweepBudget),
@@ -55,6 +59,14 @@ func TestEncodingsByHand(t *testing.T) {
 	if want := "01" + "02" + "04ac02" + "050102" + "05" + "0163" + "08"; got != want {
 		t.Errorf("entry %s, want %s", got, want)
 	}
+	got = fmt.Sprintf("%x", stEntry(t, &CreateSubscription{TopicID: 300, Name: "w", Now: 2, Config: api.SubscriptionConfig{VisibilityTimeout: 1, MaxAttempts: 2,
+		Backoff: api.Backoff{Initial: 3, Max: 4, Multiplier: 2, Jitter: true}, MaxInFlight: 5, MaxAckedAhead: 6, DeadLetterTopic: "d", GapPolicy: "g", Ordering: "o",
+		FairShare: api.FairShare{Key: true, Header: "h"}}, Starts: []api.PartitionOffset{{Partition: 0, Offset: 200}, {Partition: 3, Offset: 1}}},
+		&DeleteSubscription{ID: 300}))
+	if want := "01" + "02" + "09ac02" + "0177" + "04" + "02" + "04" + "0608" + "4000000000000000" + "01" + "0a" + "0c" + "0164" + "0167" + "016f" + "01" + "0168" +
+		"02" + "01c801" + "0301" + "0bac02"; got != want {
+		t.Errorf("entry\n%s, want\n%s", got, want)
+	}
 	c := &Commit{Segment: SegmentRef{ID: stULID(0x010203, 4), Level: 1, Class: "k", Size: 200}, AppendTime: 1,
 		Groups: []Group{{Tenant: "t"}, {Tenant: "t", Producer: &Producer{ID: "t", Epoch: 1, Sequence: 2}}},
 		Batches: []BatchDelta{
@@ -71,7 +83,7 @@ func TestEncodingsByHand(t *testing.T) {
 	if got != want {
 		t.Errorf("commit\n%s, want\n%s", got, want)
 	}
-	if got := fmt.Sprintf("%x", NewState(3, 16).SnapshotBody()); got != "1003"+strings.Repeat("00", 15) {
+	if got := fmt.Sprintf("%x", NewState(3, 16).SnapshotBody()); got != "1003"+strings.Repeat("00", 17) {
 		t.Errorf("empty body %s", got)
 	}
 }

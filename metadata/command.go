@@ -12,28 +12,34 @@ type commandKind uint8
 
 // The kinds of commands (docs/metadata-keys.md, "Commands").
 const (
-	kindCommit        commandKind = 1
-	kindCreateTopic   commandKind = 2
-	kindUpdateTopic   commandKind = 3
-	kindDeleteTopic   commandKind = 4
-	kindTrim          commandKind = 5
-	kindReplace       commandKind = 6
-	kindGCBoundary    commandKind = 7
-	kindProducerEpoch commandKind = 8
+	kindCommit             commandKind = 1
+	kindCreateTopic        commandKind = 2
+	kindUpdateTopic        commandKind = 3
+	kindDeleteTopic        commandKind = 4
+	kindTrim               commandKind = 5
+	kindReplace            commandKind = 6
+	kindGCBoundary         commandKind = 7
+	kindProducerEpoch      commandKind = 8
+	kindCreateSubscription commandKind = 9
+	kindUpdateSubscription commandKind = 10
+	kindDeleteSubscription commandKind = 11
 )
 
-// Command is one change of a shard's state: *Commit, *CreateTopic, *UpdateTopic, *DeleteTopic, *Trim, *Replace, *GCBoundary or
-// *ProducerEpoch. A command is immutable once it was handed to the log.
+// Command is one change of a shard's state: *Commit, *CreateTopic, *UpdateTopic, *DeleteTopic, *Trim, *Replace, *GCBoundary,
+// *ProducerEpoch, *CreateSubscription, *UpdateSubscription or *DeleteSubscription. A command is immutable once it was handed to the log.
 type Command interface{ kind() commandKind }
 
-func (*Commit) kind() commandKind        { return kindCommit }
-func (*CreateTopic) kind() commandKind   { return kindCreateTopic }
-func (*UpdateTopic) kind() commandKind   { return kindUpdateTopic }
-func (*DeleteTopic) kind() commandKind   { return kindDeleteTopic }
-func (*Trim) kind() commandKind          { return kindTrim }
-func (*Replace) kind() commandKind       { return kindReplace }
-func (*GCBoundary) kind() commandKind    { return kindGCBoundary }
-func (*ProducerEpoch) kind() commandKind { return kindProducerEpoch }
+func (*Commit) kind() commandKind             { return kindCommit }
+func (*CreateTopic) kind() commandKind        { return kindCreateTopic }
+func (*UpdateTopic) kind() commandKind        { return kindUpdateTopic }
+func (*DeleteTopic) kind() commandKind        { return kindDeleteTopic }
+func (*Trim) kind() commandKind               { return kindTrim }
+func (*Replace) kind() commandKind            { return kindReplace }
+func (*GCBoundary) kind() commandKind         { return kindGCBoundary }
+func (*ProducerEpoch) kind() commandKind      { return kindProducerEpoch }
+func (*CreateSubscription) kind() commandKind { return kindCreateSubscription }
+func (*UpdateSubscription) kind() commandKind { return kindUpdateSubscription }
+func (*DeleteSubscription) kind() commandKind { return kindDeleteSubscription }
 
 // CreateTopic makes a topic. The result holds it. When the name exists, Result.Err is CONFLICT and Result.Topic the existing topic.
 type CreateTopic struct {
@@ -68,6 +74,28 @@ type ProducerEpoch struct {
 	Nonce      string // unique per start; "" never matches
 }
 
+// CreateSubscription makes a subscription. The result holds it. Starts are ascending by partition; apply moves each into what the partition
+// holds. Errors: UNKNOWN_TOPIC, INVALID_REQUEST, CONFLICT: when the name exists, Result.Subscription is the existing one; when
+// the topic has as many as it may, there is none.
+type CreateSubscription struct {
+	TopicID TopicID
+	Name    string
+	Config  api.SubscriptionConfig
+	Starts  []api.PartitionOffset
+	Now     int64 // Unix ms, becomes Subscription.Created
+}
+
+// UpdateSubscription replaces a subscription's configuration. Errors: UNKNOWN_SUBSCRIPTION, INVALID_REQUEST, CONFLICT when Version is not the
+// present one (Result.Subscription is the present one).
+type UpdateSubscription struct {
+	ID      SubscriptionID
+	Version int64 // expected Subscription.Version
+	Config  api.SubscriptionConfig
+}
+
+// DeleteSubscription removes a subscription. The result holds what it was. UNKNOWN_SUBSCRIPTION when it is not there.
+type DeleteSubscription struct{ ID SubscriptionID }
+
 // ErrAlreadyApplied is the Result.Err of a commit whose segment is already part of the state and whose first answer is not kept any
 // more. It changed nothing now; what the first attempt answered cannot be told, so the producer's outcome is unknown.
 var ErrAlreadyApplied = errors.New("segment already committed, first answer not kept")
@@ -75,10 +103,11 @@ var ErrAlreadyApplied = errors.New("segment already committed, first answer not 
 // Result is what apply decided about one command.
 type Result struct {
 	// Err is nil, ErrAlreadyApplied (commits), or an *api.Error for which the command had no effect.
-	Err     error
-	Batches []BatchResult // one a batch of a Commit; nil when Err is not nil
-	Topic   *Topic        // CreateTopic, UpdateTopic
-	Epoch   int64         // ProducerEpoch
+	Err          error
+	Batches      []BatchResult // one a batch of a Commit; nil when Err is not nil
+	Topic        *Topic        // CreateTopic, UpdateTopic
+	Epoch        int64         // ProducerEpoch
+	Subscription *Subscription // CreateSubscription, UpdateSubscription, DeleteSubscription
 }
 
 // Applied is what applying one entry did.
@@ -86,6 +115,8 @@ type Applied struct {
 	Results []Result // one a command, in their order; nil when the entry was skipped
 	// Changed names partitions whose head or logStart moved and, with Partition -1, topics that went away. A partition may be named twice.
 	Changed []PartitionKey
+	// Subscriptions names those that were created, changed or deleted, alone or with their topic.
+	Subscriptions []SubscriptionID
 }
 
 // PartitionKey names one partition, or with Partition -1 a whole topic.

@@ -26,13 +26,14 @@ type Log struct {
 	closing chan struct{} // closed first in Close
 	wg      sync.WaitGroup
 
-	queue    queue
-	awaiting awaiting
-	seq      uint64 // of the newest transaction; only the submitter touches it
-	applied  applied
-	barriers barriers
-	health   health
-	watching struct {
+	queue         queue
+	awaiting      awaiting
+	seq           uint64 // of the newest transaction; only the submitter touches it
+	applied       applied
+	barriers      barriers
+	health        health
+	subscriptions subscriptionChanges
+	watching      struct {
 		sync.Mutex
 		cancel context.CancelFunc // ends the watch that runs; the applier starts another
 	}

@@ -119,6 +119,9 @@ func (l *Log) apply(e *LogEntry, now time.Time) error {
 		s.waiters.wake(s.mu.state, a.Changed)
 	}
 	s.mu.Unlock()
+	if len(a.Subscriptions) > 0 {
+		l.subscriptions.wake()
+	}
 	if err != nil {
 		return fmt.Errorf("apply revision %d of shard %d: %w", e.Revision, e.Shard, err)
 	}
@@ -182,6 +185,7 @@ func (l *Log) reload() error {
 		s.waiters.wakeAll() // topics may have gone and heads risen in what was not seen
 		s.mu.Unlock()
 	}
+	l.subscriptions.wake()
 	for i := range loaded.own {
 		l.settle(&loaded.own[i].entry, loaded.own[i].results)
 	}

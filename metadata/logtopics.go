@@ -186,6 +186,12 @@ func (l *Log) commandShards(cmd Command) ([]int, error) {
 		return of(c.TopicID), nil
 	case *Trim:
 		return of(c.TopicID), nil
+	case *CreateSubscription:
+		return of(c.TopicID), nil
+	case *UpdateSubscription:
+		return of(TopicID(c.ID)), nil // IDs of both kinds name the shard in the same way
+	case *DeleteSubscription:
+		return of(TopicID(c.ID)), nil
 	case *Replace:
 		return of(c.TopicID), nil
 	case *GCBoundary:
@@ -206,6 +212,10 @@ func commandSize(cmd Command) int {
 	n := 96
 	switch c := cmd.(type) {
 	case *CreateTopic, *UpdateTopic:
+		n += 1024
+	case *CreateSubscription:
+		n += 1024 + 14*len(c.Starts)
+	case *UpdateSubscription:
 		n += 1024
 	case *ProducerEpoch:
 		n += len(c.Tenant) + len(c.ID)

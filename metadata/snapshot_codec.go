@@ -19,7 +19,8 @@ import (
 // bodies. Versions ratchet and are never reused.
 const (
 	snapshotMagic           = "FBMS"
-	snapshotVersion    byte = 1
+	snapshotVersion    byte = 2 // since 2 the body ends with subscriptions
+	oldestSnapshot     byte = 1 // that can be read
 	snapshotRaw        byte = 0
 	snapshotZstd       byte = 1
 	snapshotHashOffset      = len(snapshotMagic) + 2
@@ -84,7 +85,7 @@ func UnmarshalSnapshot(b []byte) (*State, error) {
 	if err != nil {
 		return nil, err
 	}
-	return decodeBody(body)
+	return decodeBody(body, b[len(snapshotMagic)])
 }
 
 func openSnapshot(b []byte) ([]byte, error) {
@@ -92,7 +93,7 @@ func openSnapshot(b []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if v := b[len(snapshotMagic)]; v != snapshotVersion {
+	if v := b[len(snapshotMagic)]; v < oldestSnapshot || v > snapshotVersion {
 		return nil, &DecodeError{Structure: "snapshot", Offset: len(snapshotMagic), Reason: fmt.Sprintf("unknown version %d", v)}
 	}
 	r := &reader{b: b, off: snapshotHeader, structure: "snapshot"}

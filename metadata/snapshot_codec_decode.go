@@ -18,11 +18,15 @@ type snapshotReader struct {
 	producers []*producer
 }
 
-// decodeBody is the inverse of SnapshotBody.
-func decodeBody(body []byte) (*State, error) {
+// decodeBody is the inverse of SnapshotBody, of this version and of those before.
+func decodeBody(body []byte, version byte) (*State, error) {
 	r := &snapshotReader{reader: reader{b: body, structure: "snapshot"}}
 	r.header()
-	for _, part := range []func(){r.segments, r.topics, r.sessions, r.windows, r.dedupes} {
+	parts := []func(){r.segments, r.topics, r.sessions, r.windows, r.dedupes}
+	if version >= 2 {
+		parts = append(parts, r.subscriptions)
+	}
+	for _, part := range parts {
 		if r.err != nil {
 			return nil, r.err
 		}

@@ -9,13 +9,14 @@ import (
 
 // SnapshotBody gives the canonical encoding of the state (docs/metadata-keys.md, "Snapshot body").
 func (s *State) SnapshotBody() []byte {
-	w := &snapshotWriter{s: s, b: make([]byte, 0, 1024+48*len(s.topics)+24*s.entries+16*len(s.applied.ids))}
+	w := &snapshotWriter{s: s, b: make([]byte, 0, 1024+48*len(s.topics)+24*s.entries+96*len(s.subs.order)+16*len(s.applied.ids))}
 	w.header()
 	w.segments()
 	w.topics()
 	w.producers()
 	w.windows()
 	w.dedupes()
+	w.subscriptions()
 	return w.b
 }
 

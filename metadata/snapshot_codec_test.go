@@ -3,10 +3,18 @@ package metadata
 import (
 	"bytes"
 	"errors"
+	"flag"
 	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
 	"testing"
 	"time"
+
+	"github.com/forebaymq/forebay/api"
 )
+
+var rewrite = flag.Bool("rewrite", false, "make the files of testdata that are missing")
 
 // richWorld has something of everything that a snapshot holds.
 func richWorld(t testing.TB) *stWorld {
@@ -35,8 +43,25 @@ func richWorld(t testing.TB) *stWorld {
 	return w
 }
 
-func TestSnapshotRoundTrip(t *testing.T) {
+// subscribedWorld is richWorld with subscriptions. One that was made first is gone.
+func subscribedWorld(t testing.TB) *stWorld {
 	w := richWorld(t)
+	orders, _ := w.s.Topic("acme", "orders")
+	bills, _ := w.s.Topic("acme", "bills")
+	gone := w.subscription(orders, "gone", api.DefaultSubscriptionConfig())
+	w.subscription(orders, "work", stFullSubscription(), api.PartitionOffset{Partition: 0, Offset: 4}, api.PartitionOffset{Partition: 3, Offset: 2})
+	w.subscription(bills, "work", api.DefaultSubscriptionConfig(), api.PartitionOffset{})
+	w.one(&DeleteSubscription{ID: gone.ID})
+	w.subscription(orders, "audit", api.DefaultSubscriptionConfig())
+	x, _ := w.s.Subscription("acme", "orders", "audit")
+	c := x.Config
+	c.MaxAttempts = 9
+	w.one(&UpdateSubscription{ID: x.ID, Version: x.Version, Config: c})
+	return w
+}
+
+func TestSnapshotRoundTrip(t *testing.T) {
+	w := subscribedWorld(t)
 	for _, s := range []*State{NewState(3, 16), w.s} {
 		stored := s.MarshalSnapshot()
 		got, err := UnmarshalSnapshot(stored)
@@ -58,14 +83,59 @@ func TestSnapshotRoundTrip(t *testing.T) {
 
 // The stored form of a state of this version never changes: these bytes must stay readable and the same.
 func TestSnapshotGolden(t *testing.T) {
-	const want = "71eb97852304ee3ad5472fb1c109362346671fb849773ec59e0584448d4447ed"
-	if got := fmt.Sprintf("%x", richWorld(t).s.Hash()); got != want {
+	const want = "fde513aa1a13c3401891f35740f0379f711065d03d2689982c3e86f7e1cdb3d5"
+	if got := fmt.Sprintf("%x", subscribedWorld(t).s.Hash()); got != want {
 		t.Errorf("hash of the reference state %s, want %s: a changed body needs a new snapshot version", got, want)
 	}
 }
 
+// Files of every version stay readable, and mean what they meant.
+func TestStoredFilesStayReadable(t *testing.T) {
+	for name, want := range map[string]*State{"snapshot-v1.snap": richWorld(t).s, "snapshot-v2.snap": subscribedWorld(t).s} {
+		b := golden(t, name, want.MarshalSnapshot)
+		got, err := UnmarshalSnapshot(b)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if !bytes.Equal(got.SnapshotBody(), want.SnapshotBody()) {
+			t.Errorf("%s is another state now", name)
+		}
+	}
+	all := everyCommand()
+	var topics []Command
+	for _, c := range all {
+		if c.kind() < kindCreateSubscription {
+			topics = append(topics, c)
+		}
+	}
+	for name, want := range map[string][]Command{"entry-v1-topics.bin": topics, "entry-v1.bin": all} {
+		b := golden(t, name, func() []byte { return stEntry(t, want...) })
+		if got, err := DecodeCommands(b); err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: %+v, want %+v: %v", name, got, want, err)
+		}
+		if !bytes.Equal(stEntry(t, want...), b) {
+			t.Errorf("%s is encoded in another way now", name)
+		}
+	}
+}
+
+// golden reads a file of testdata; with -rewrite it makes one that is missing. One that is there is never changed.
+func golden(t *testing.T, name string, make func() []byte) []byte {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	b, err := os.ReadFile(path)
+	if errors.Is(err, os.ErrNotExist) && *rewrite {
+		b = make()
+		err = os.WriteFile(path, b, 0o644)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
 func TestUnmarshalSnapshotRefusesDamage(t *testing.T) {
-	s := richWorld(t).s
+	s := subscribedWorld(t).s
 	stored, hash := s.MarshalSnapshot(), s.Hash()
 	for n := range stored {
 		if _, err := UnmarshalSnapshot(stored[:n]); err == nil {
@@ -84,9 +154,9 @@ func TestUnmarshalSnapshotRefusesDamage(t *testing.T) {
 }
 
 func TestDecodeBodyRefusesEveryTruncation(t *testing.T) {
-	body := richWorld(t).s.SnapshotBody()
+	body := subscribedWorld(t).s.SnapshotBody()
 	for n := range body {
-		if _, err := decodeBody(body[:n]); !errors.Is(err, ErrUndecodable) {
+		if _, err := decodeBody(body[:n], snapshotVersion); !errors.Is(err, ErrUndecodable) {
 			t.Fatalf("%d of %d bytes: %v", n, len(body), err)
 		}
 	}
@@ -109,9 +179,12 @@ func TestSnapshotThatShrinksTooMuchIsStoredRaw(t *testing.T) {
 }
 
 func FuzzUnmarshalSnapshot(f *testing.F) {
-	stored := richWorld(f).s.MarshalSnapshot()
+	stored := subscribedWorld(f).s.MarshalSnapshot()
 	f.Add(stored)
 	f.Add(stored[:len(stored)/2])
+	if old, err := os.ReadFile("testdata/snapshot-v1.snap"); err == nil {
+		f.Add(old)
+	}
 	f.Add(NewState(0, 1).MarshalSnapshot())
 	f.Fuzz(func(t *testing.T, b []byte) {
 		s, err := UnmarshalSnapshot(b)
@@ -123,7 +196,7 @@ func FuzzUnmarshalSnapshot(f *testing.F) {
 
 // FuzzSnapshotBody goes below the hash, which keeps the other one from getting far.
 func FuzzSnapshotBody(f *testing.F) {
-	body := richWorld(f).s.SnapshotBody()
+	body := subscribedWorld(f).s.SnapshotBody()
 	f.Add(body)
 	f.Add(body[:len(body)/2])
 	f.Add(NewState(0, 1).SnapshotBody())
@@ -133,21 +206,23 @@ func FuzzSnapshotBody(f *testing.F) {
 		f.Add(b)
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		s, err := decodeBody(b)
-		if err != nil {
-			if !errors.Is(err, ErrUndecodable) {
-				t.Fatalf("%v is not of the class", err)
+		for _, version := range []byte{1, snapshotVersion} {
+			s, err := decodeBody(b, version)
+			if err != nil {
+				if !errors.Is(err, ErrUndecodable) {
+					t.Fatalf("%v is not of the class", err)
+				}
+				continue
 			}
-			return
+			checkUsable(t, s)
 		}
-		checkUsable(t, s)
 	})
 }
 
 // checkUsable does everything to a state that loaded.
 func checkUsable(t *testing.T, s *State) {
 	t.Helper()
-	again, err := decodeBody(s.SnapshotBody())
+	again, err := decodeBody(s.SnapshotBody(), snapshotVersion)
 	if err != nil {
 		t.Fatalf("a state that loaded cannot be stored: %v", err)
 	}

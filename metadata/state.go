@@ -27,6 +27,8 @@ type State struct {
 	segments segmentTable
 	applied  appliedSegments
 
+	subs subscriptions
+
 	producers map[producerKey]*producer
 	sessions  list[producer] // with a session, by last use
 	windows   list[window]   // of all partitions, by last use
@@ -55,13 +57,14 @@ type topicConfig struct {
 
 // topic is the compact form of Topic, with the partitions that were written.
 type topic struct {
-	id      TopicID
-	tenant  *tenant
-	name    string
-	config  *topicConfig
-	created int64
-	version int64
-	parts   []*partition // ascending by number; in a topic that is written all over, parts[n].num == n
+	id            TopicID
+	tenant        *tenant
+	name          string
+	config        *topicConfig
+	created       int64
+	version       int64
+	parts         []*partition    // ascending by number; in a topic that is written all over, parts[n].num == n
+	subscriptions []*Subscription // ascending by name
 }
 
 // NewState makes the empty state of a shard.
@@ -73,6 +76,7 @@ func NewState(shard, shards int) *State {
 		topics:    map[TopicID]*topic{},
 		configs:   map[api.TopicConfig]*topicConfig{},
 		producers: map[producerKey]*producer{},
+		subs:      subscriptions{byID: map[SubscriptionID]*Subscription{}},
 	}
 }
 
@@ -121,6 +125,12 @@ func (s *State) applyCommand(c Command, a *Applied) Result {
 		return s.raiseBoundary(c)
 	case *ProducerEpoch:
 		return s.startSession(c)
+	case *CreateSubscription:
+		return s.createSubscription(c, a)
+	case *UpdateSubscription:
+		return s.updateSubscription(c, a)
+	case *DeleteSubscription:
+		return s.deleteSubscription(c, a)
 	}
 	panic(fmt.Sprintf("assertion failed: command %T was decoded but cannot be applied", c))
 }
@@ -209,13 +219,14 @@ func (s *State) PartitionInfos(id TopicID) ([]PartitionInfo, error) {
 
 // Stats counts what a state holds.
 type Stats struct {
-	Topics       int
-	Partitions   int // that were ever written
-	IndexEntries int // live batches
-	Segments     int // with live batches
-	Applied      int // segments at or above the GC boundary that were committed
-	Windows      int // partition and producer
-	Sessions     int // producers
+	Topics        int
+	Partitions    int // that were ever written
+	IndexEntries  int // live batches
+	Segments      int // with live batches
+	Applied       int // segments at or above the GC boundary that were committed
+	Windows       int // partition and producer
+	Sessions      int // producers
+	Subscriptions int
 }
 
 // Stats counts what the state holds, in constant time.
@@ -223,5 +234,6 @@ func (s *State) Stats() Stats {
 	return Stats{
 		Topics: len(s.topics), Partitions: s.touched, IndexEntries: s.entries, Segments: s.segments.live(),
 		Applied: len(s.applied.ids), Windows: s.windows.n, Sessions: s.sessions.n,
+		Subscriptions: len(s.subs.order),
 	}
 }

@@ -116,7 +116,7 @@ func BenchmarkSnapshot(b *testing.B) {
 	b.Run("load", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			if _, err := decodeBody(body); err != nil {
+			if _, err := decodeBody(body, snapshotVersion); err != nil {
 				b.Fatal(err)
 			}
 		}

@@ -35,6 +35,9 @@ func genCommand(rt *rapid.T, w *stWorld) Command {
 	}
 	part := func(x *Topic) int32 { return int32(rapid.IntRange(0, x.Config.Partitions).Draw(rt, "partition")) % 5 }
 	epoch := int64(rapid.IntRange(1, 3).Draw(rt, "claim epoch"))
+	if rapid.IntRange(0, 5).Draw(rt, "subscription") == 0 {
+		return genSubscription(rt, w, pick())
+	}
 	switch k := rapid.IntRange(0, 19).Draw(rt, "kind"); {
 	case k < 3:
 		return &CreateTopic{Tenant: tenants.Draw(rt, "tenant"), Name: names.Draw(rt, "name"), Config: config(), Now: w.now}
@@ -87,6 +90,30 @@ func genCommand(rt *rapid.T, w *stWorld) Command {
 	return c
 }
 
+// genSubscription draws a command about a subscription.
+func genSubscription(rt *rapid.T, w *stWorld, x *Topic) Command {
+	c := api.DefaultSubscriptionConfig()
+	c.MaxAttempts = rapid.IntRange(1, 3).Draw(rt, "attempts")
+	id, version := SubscriptionID(999), int64(0)
+	if all := w.s.subs.order; len(all) > 0 && rapid.IntRange(0, 9).Draw(rt, "ghost") > 0 {
+		s := rapid.SampledFrom(all).Draw(rt, "which")
+		id, version = s.ID, s.Version-int64(rapid.IntRange(0, 1).Draw(rt, "old"))
+	}
+	switch rapid.IntRange(0, 4).Draw(rt, "kind of change") {
+	case 0:
+		return &UpdateSubscription{ID: id, Version: version, Config: c}
+	case 1:
+		return &DeleteSubscription{ID: id}
+	}
+	create := &CreateSubscription{TopicID: x.ID, Name: rapid.SampledFrom([]string{"v", "w", "x"}).Draw(rt, "name"), Config: c, Now: w.now}
+	for p := range int32(x.Config.Partitions) {
+		if rapid.Bool().Draw(rt, "start") {
+			create.Starts = append(create.Starts, api.PartitionOffset{Partition: p, Offset: int64(rapid.IntRange(0, 30).Draw(rt, "at"))})
+		}
+	}
+	return create
+}
+
 // genReplace merges some neighbours in one batch, or drops them.
 func genReplace(rt *rapid.T, w *stWorld, x *Topic, epoch int64) Command {
 	c := &Replace{TopicID: x.ID, Claim: "r", ClaimEpoch: epoch}
@@ -121,8 +148,20 @@ func genReplace(rt *rapid.T, w *stWorld, x *Topic, epoch int64) Command {
 func checkInvariants(t testing.TB, s *State) {
 	t.Helper()
 	refs := map[uint32]uint32{}
-	entries, touched, windows := 0, 0, 0
+	entries, touched, windows, subs := 0, 0, 0, 0
 	for _, x := range s.order {
+		for i, sub := range x.subscriptions {
+			subs++
+			k := s.searchSubscriptionID(sub.ID)
+			if sub.TopicID != x.id || s.subs.byID[sub.ID] != sub || s.subs.order[k] != sub || i > 0 && x.subscriptions[i-1].Name >= sub.Name {
+				t.Fatalf("%s: subscription %d is not in its places", x, sub.ID)
+			}
+			for _, start := range sub.Starts {
+				if p := x.find(start.Partition); p == nil || start.Offset <= 0 || start.Offset > p.head {
+					t.Fatalf("%s: subscription %d starts at %+v", x, sub.ID, start)
+				}
+			}
+		}
 		for _, p := range x.parts {
 			touched++
 			next, newest, bytes := p.logStart, int64(-1<<63), int64(0)
@@ -148,7 +187,8 @@ func checkInvariants(t testing.TB, s *State) {
 			t.Fatalf("segment %s: %d references, counted %d", s.segments.infos[i].id, got, refs[uint32(i)])
 		}
 	}
-	if st := s.Stats(); st.IndexEntries != entries || st.Partitions != touched || st.Segments != len(refs) || st.Windows != windows || st.Topics != len(s.order) {
+	if st := s.Stats(); st.IndexEntries != entries || st.Partitions != touched || st.Segments != len(refs) || st.Windows != windows || st.Topics != len(s.order) ||
+		st.Subscriptions != subs || len(s.subs.byID) != subs {
 		t.Fatalf("%+v, counted %d entries, %d partitions, %d segments, %d windows", st, entries, touched, len(refs), windows)
 	}
 }
@@ -180,7 +220,7 @@ func TestStatesAgree(t *testing.T) {
 			checkInvariants(t, w.s)
 			if late != nil {
 				a, err := late.Apply(e)
-				if err != nil || !reflect.DeepEqual(a.Changed, w.last.Changed) || len(a.Results) != len(results) {
+				if err != nil || !reflect.DeepEqual(a.Changed, w.last.Changed) || !reflect.DeepEqual(a.Subscriptions, w.last.Subscriptions) || len(a.Results) != len(results) {
 					rt.Fatalf("entry %d after a snapshot: %+v, want %+v: %v", i, a, w.last, err)
 				}
 				for k := range results {
@@ -210,7 +250,7 @@ func TestStatesAgree(t *testing.T) {
 		for _, x := range slices.Clone(w.s.order) {
 			w.one(&DeleteTopic{TopicID: x.id})
 		}
-		if st := w.s.Stats(); st.Partitions != 0 || st.IndexEntries != 0 || st.Segments != 0 || st.Windows != 0 || w.s.dedupes.n != 0 || len(w.s.configs) != 0 {
+		if st := w.s.Stats(); st.Partitions != 0 || st.IndexEntries != 0 || st.Segments != 0 || st.Windows != 0 || st.Subscriptions != 0 || len(w.s.subs.byID) != 0 || w.s.dedupes.n != 0 || len(w.s.configs) != 0 {
 			rt.Fatalf("%+v is left after all topics were deleted", st)
 		}
 	})

@@ -158,3 +158,17 @@ func wantBase(t testing.TB, r BatchResult, base int64, duplicate bool) {
 		t.Fatalf("result %+v, want base %d, duplicate %v", r, base, duplicate)
 	}
 }
+
+func (w *stWorld) subscription(t *Topic, name string, c api.SubscriptionConfig, starts ...api.PartitionOffset) *Subscription {
+	w.t.Helper()
+	return w.one(&CreateSubscription{TopicID: t.ID, Name: name, Config: c, Starts: starts, Now: w.now}).Subscription
+}
+
+// stFullSubscription has nothing at its zero value.
+func stFullSubscription() api.SubscriptionConfig {
+	return api.SubscriptionConfig{
+		VisibilityTimeout: time.Minute, MaxAttempts: 3, Backoff: api.Backoff{Initial: time.Millisecond, Max: time.Hour, Multiplier: 1.5, Jitter: true},
+		MaxInFlight: 7, MaxAckedAhead: 9, DeadLetterTopic: "dead", GapPolicy: api.GapSkip, Ordering: api.OrderingKey,
+		FairShare: api.FairShare{Key: true, Header: "tenant"},
+	}
+}

@@ -133,6 +133,7 @@ func (s *State) deleteTopic(c *DeleteTopic, a *Applied) Result {
 		}
 		s.entries -= len(p.entries)
 	}
+	s.forgetSubscriptionsOf(t, a)
 	s.touched -= len(t.parts)
 	s.releaseConfig(t.config)
 	delete(s.topics, t.id)
@@ -161,13 +162,18 @@ func (s *State) addPartition(t *topic, num int32) *partition {
 	return p
 }
 
-// Topic gives a tenant's topic by name.
-func (s *State) Topic(tenantName, name string) (*Topic, bool) {
+// find gives a tenant's topic by name, or nil.
+func (s *State) find(tenantName, name string) *topic {
 	tn := s.tenants[tenantName]
 	if tn == nil {
-		return nil, false
+		return nil
 	}
-	t := tn.byName[name]
+	return tn.byName[name]
+}
+
+// Topic gives a tenant's topic by name.
+func (s *State) Topic(tenantName, name string) (*Topic, bool) {
+	t := s.find(tenantName, name)
 	if t == nil {
 		return nil, false
 	}
