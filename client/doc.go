@@ -1,6 +1,6 @@
 // Package client is the public Go client of Forebay's REST API.
 //
-// A Client is made by New, holds no state but its connections, and is safe for concurrent use. Records travel as protobuf
+// A Client is made by New, holds no state but its connections, and is safe for concurrent use. Records and receipts travel as protobuf
 // (application/x-protobuf), everything else as JSON.
 //
 // # Errors
@@ -14,6 +14,10 @@
 // sends again only where a repetition has no second effect: reads, settings, and a publish that carries a Producer, whose sequence lets
 // the server recognise the repetition. A publish without a Producer whose outcome is unknown is returned to the caller, who alone knows
 // whether twice is better than never.
+//
+// A lease carries a request ID, by which a repetition gets the same leases; acks, nacks and extensions are repeatable by nature, but a
+// nack that had its effect answers LEASE_LOST when it is repeated. A redrive, a discard and a seek to the latest record are not repeated
+// when their outcome is unknown: the second one would act on what came since.
 //
 // # Memory
 //

@@ -23,6 +23,7 @@ type Error struct {
 	Fields     []api.FieldError
 	LogStart   int64         // with OFFSET_OUT_OF_RANGE
 	Head       int64         // with OFFSET_OUT_OF_RANGE
+	Gaps       []Gap         // with RETENTION_GAP
 	RetryAfter time.Duration // what the server asked for, unbounded; 0 = nothing usable
 	Attempts   int           // how often the request was sent
 	Cause      error         // transport or decoding failure, or nil
@@ -99,6 +100,7 @@ type problem struct {
 	Errors    []api.FieldError `json:"errors"`
 	LogStart  int64            `json:"logStart"`
 	Head      int64            `json:"head"`
+	Gaps      []Gap            `json:"gaps"`
 }
 
 // responseError reads an answer that is not a success. body may be anything: a proxy in between answers in its own words.
@@ -108,7 +110,7 @@ func responseError(op string, resp *http.Response, body []byte, now time.Time) *
 	e.RetryAfter = parseRetryAfter(resp.Header.Get("Retry-After"), now)
 	var p problem
 	if strings.Contains(resp.Header.Get("Content-Type"), "json") && json.Unmarshal(body, &p) == nil && p.Code != "" {
-		e.Code, e.Detail, e.Fields, e.LogStart, e.Head = p.Code, p.Detail, p.Errors, p.LogStart, p.Head
+		e.Code, e.Detail, e.Fields, e.LogStart, e.Head, e.Gaps = p.Code, p.Detail, p.Errors, p.LogStart, p.Head, p.Gaps
 		if p.Title != "" {
 			e.Title = p.Title
 		}
