@@ -14,6 +14,9 @@ type waiters struct {
 	}
 }
 
+// wholeTopic is the key of those who wait for a change of any partition. No state has such a partition, so that every change wakes them.
+const wholeTopic = -1
+
 type waiter struct {
 	ch       chan struct{}
 	offset   int64
@@ -79,6 +82,7 @@ func (ws *waiters) wake(s *State, changed []PartitionKey) {
 			continue
 		}
 		ws.wakePartitionLocked(s, key)
+		ws.wakePartitionLocked(s, PartitionKey{key.Topic, wholeTopic})
 	}
 }
 
@@ -125,6 +129,24 @@ func (l *Log) Changed(id TopicID, partition int32, offset int64) (ch <-chan stru
 	}
 	w.logStart = info.LogStart
 	key := PartitionKey{id, partition}
+	s.waiters.add(key, w)
+	s.mu.RUnlock()
+	return w.ch, func() { s.waiters.remove(key, w) }
+}
+
+// TopicChanged returns a channel that is closed at the next change of any partition of the topic (a head rose, a logStart moved), or when the
+// topic goes away; at once if it is not there. Take the channel, look, then wait: no change is missed. It may be closed without a
+// change after a reload. release must be called.
+func (l *Log) TopicChanged(id TopicID) (ch <-chan struct{}, release func()) {
+	s := l.shardOf(id)
+	w := &waiter{ch: make(chan struct{})}
+	s.mu.RLock()
+	if _, ok := s.mu.state.TopicByID(id); !ok {
+		s.mu.RUnlock()
+		close(w.ch)
+		return w.ch, func() {}
+	}
+	key := PartitionKey{id, wholeTopic}
 	s.waiters.add(key, w)
 	s.mu.RUnlock()
 	return w.ch, func() { s.waiters.remove(key, w) }
