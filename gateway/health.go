@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"encoding/json"
 	"net/http"
 
 	"github.com/forebaymq/forebay/api"
@@ -34,18 +35,36 @@ func (s *Server) ready() error {
 }
 
 // getHealth serves GET /healthz.
-func (s *Server) getHealth(rq *request) error { return rq.respondState(s.alive(), "alive") }
+func (s *Server) getHealth(rq *request) error { return rq.respondState(s.alive(), "alive", nil) }
 
 // getReady serves GET /readyz.
-func (s *Server) getReady(rq *request) error { return rq.respondState(s.ready(), "ready") }
+func (s *Server) getReady(rq *request) error {
+	return rq.respondState(s.ready(), "ready", s.degraded())
+}
 
-func (rq *request) respondState(err error, status string) error {
+// degraded says what does not work on this node although it is ready.
+func (s *Server) degraded() map[string]string {
+	if s.o.Degraded == nil {
+		return nil
+	}
+	return s.o.Degraded()
+}
+
+func (rq *request) respondState(err error, status string, degraded map[string]string) error {
 	if err != nil {
 		return err
 	}
-	return rq.respondJSON(http.StatusOK, func(b []byte) []byte { return appendState(b, status) })
+	return rq.respondJSON(http.StatusOK, func(b []byte) []byte { return appendState(b, status, degraded) })
 }
 
-func appendState(b []byte, status string) []byte {
-	return append(append(append(b, `{"status":"`...), status...), `"}`...)
+func appendState(b []byte, status string, degraded map[string]string) []byte {
+	b = append(append(append(b, `{"status":"`...), status...), '"')
+	if len(degraded) > 0 {
+		doc, err := json.Marshal(degraded)
+		if err != nil {
+			panic("assertion failed: strings have a JSON form: " + err.Error())
+		}
+		b = append(append(b, `,"degraded":`...), doc...)
+	}
+	return append(b, '}')
 }

@@ -16,8 +16,8 @@ import (
 // an address that only operators reach.
 func (s *Server) opsHandler() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) { s.opsState(w, s.alive(), "alive") })
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) { s.opsState(w, s.ready(), "ready") })
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) { s.opsState(w, s.alive(), "alive", nil) })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) { s.opsState(w, s.ready(), "ready", s.degraded()) })
 	mux.Handle("GET /metrics", promhttp.HandlerFor(s.o.Gatherer, promhttp.HandlerOpts{
 		Registry: s.o.Registerer,
 		ErrorLog: promLog{s},
@@ -32,7 +32,7 @@ func (s *Server) opsHandler() http.Handler {
 	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
 	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		s.opsState(w, api.Errorf(api.CodeNotFound, "this port has /healthz, /readyz, /metrics, /debug/state and /debug/pprof/"), "")
+		s.opsState(w, api.Errorf(api.CodeNotFound, "this port has /healthz, /readyz, /metrics, /debug/state and /debug/pprof/"), "", nil)
 	})
 	return mux
 }
@@ -42,10 +42,10 @@ type promLog struct{ s *Server }
 func (l promLog) Println(v ...any) { l.s.o.Logger.Warn("collect metrics", "error", v) }
 
 // opsState answers a probe.
-func (s *Server) opsState(w http.ResponseWriter, err error, status string) {
+func (s *Server) opsState(w http.ResponseWriter, err error, status string, degraded map[string]string) {
 	if err == nil {
 		w.Header().Set("Content-Type", typeJSON)
-		_, _ = w.Write(appendState(nil, status))
+		_, _ = w.Write(appendState(nil, status, degraded))
 		return
 	}
 	code, doc := wire.AppendProblem(nil, err, "")
@@ -79,7 +79,7 @@ func (s *Server) opsDocument(w http.ResponseWriter, v any) {
 	doc, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
 		s.o.Logger.Error("debug state has no JSON form", "error", err)
-		s.opsState(w, err, "")
+		s.opsState(w, err, "", nil)
 		return
 	}
 	w.Header().Set("Content-Type", typeJSON)

@@ -53,6 +53,26 @@ func TestHealthAndReadiness(t *testing.T) {
 	n.phase.Store(phaseServing)
 }
 
+// A node that can do most of its work stays ready, and says what it cannot.
+func TestReadyButDegraded(t *testing.T) {
+	var reasons map[string]string
+	n := start(t, func(o *Options) { o.Degraded = func() map[string]string { return reasons } })
+	for want, r := range map[string]map[string]string{
+		`{"status":"ready"}`: nil,
+		`{"status":"ready","degraded":{"leases":"Redis says \"no\""}}`: {"leases": `Redis says "no"`},
+	} {
+		reasons = r
+		for _, a := range []*answer{n.call("GET", "/readyz", "", header("Authorization", "")), n.ops("GET", "/readyz")} {
+			if a.status != 200 || strings.TrimSpace(string(a.body)) != want {
+				t.Errorf("%d %s, want %s", a.status, a.body, want)
+			}
+		}
+		if a := n.ops("GET", "/healthz"); strings.Contains(string(a.body), "degraded") {
+			t.Errorf("/healthz: %s", a.body)
+		}
+	}
+}
+
 func TestOpsPort(t *testing.T) {
 	n := start(t, func(o *Options) {
 		o.Version = "v9"

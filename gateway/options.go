@@ -61,6 +61,9 @@ type Options struct {
 	TracerProvider trace.TracerProvider  // nil = no spans
 	Debug          map[string]func() any // further JSON documents of the ops port, by name below /debug/; must be safe for concurrent use
 	DebugState     func() any            // what /debug/state shows beside the status; must be safe for concurrent use
+	// Degraded says, by name, what does not work for a reason although the node is ready; /readyz shows it. nil, or nil answers: nothing. It must
+	// be safe for concurrent use and quick, and its reasons must not hold anything that is not for everybody.
+	Degraded func() map[string]string
 }
 
 // Limits bounds what clients can make a node hold. Zero fields mean the defaults.
