@@ -19,6 +19,7 @@ type metrics struct {
 	answerBytes prometheus.Gauge
 	followed    prometheus.Gauge
 	panics      prometheus.Counter
+	undone      prometheus.Counter
 }
 
 func newMetrics(reg prometheus.Registerer) (*metrics, error) {
@@ -54,8 +55,11 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		panics: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "forebay_gateway_panics_total", Help: "Handlers that panicked. Each is a bug and is in the log with its stack.",
 		}),
+		undone: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "forebay_gateway_leases_undone_total", Help: "Leases given back because their answer did not reach the client.",
+		}),
 	}
-	for _, c := range []prometheus.Collector{m.requests, m.seconds, m.inFlight, m.connections, m.bytesIn, m.bytesOut, m.bodyBytes, m.answerBytes, m.followed, m.panics} {
+	for _, c := range []prometheus.Collector{m.undone, m.requests, m.seconds, m.inFlight, m.connections, m.bytesIn, m.bytesOut, m.bodyBytes, m.answerBytes, m.followed, m.panics} {
 		if err := reg.Register(c); err != nil {
 			return nil, err
 		}

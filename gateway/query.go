@@ -5,6 +5,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/forebaymq/forebay/api"
@@ -64,6 +65,32 @@ func (q query) intIn(name string, low, high, def int64) (int64, error) {
 		return def, nil
 	}
 	return wire.ParseIntIn(name, q.get(name), low, high)
+}
+
+// boolean gives true or false, or the default when the parameter is not there.
+func (q query) boolean(name string, def bool) (bool, error) {
+	if !q.has(name) {
+		return def, nil
+	}
+	switch q.get(name) {
+	case "true":
+		return true, nil
+	case "false":
+		return false, nil
+	}
+	return false, invalidField(name, "must be true or false")
+}
+
+// duration gives a duration, or 0 when the parameter is not there.
+func (q query) duration(name string) (time.Duration, error) {
+	if !q.has(name) {
+		return 0, nil
+	}
+	d, err := wire.ParseDuration(q.get(name))
+	if err != nil {
+		return 0, invalidField(name, err.Error())
+	}
+	return d, nil
 }
 
 // pathParam gives a parameter of the path, decoded. echo leaves it as it was sent where the path has unusual encodings.

@@ -130,13 +130,11 @@ func (rq *request) readParams() (p readParams, err error) {
 	if p.maxBytes, err = q.intIn("maxBytes", 1, api.MaxReadBytes, api.DefaultReadBytes); err != nil {
 		return p, err
 	}
-	if q.has("wait") {
-		if p.wait, err = wire.ParseDuration(q.get("wait")); err != nil {
-			return p, invalidField("wait", err.Error())
-		}
-		if p.wait > api.MaxWait {
-			return p, invalidField("wait", "must be at most "+wire.FormatDuration(api.MaxWait))
-		}
+	if p.wait, err = q.duration("wait"); err != nil {
+		return p, err
+	}
+	if p.wait > api.MaxWait {
+		return p, invalidField("wait", "must be at most "+wire.FormatDuration(api.MaxWait))
 	}
 	return p, nil
 }
@@ -156,21 +154,14 @@ func parseOffset(field, v string) (int64, error) {
 	return n, nil
 }
 
-// parseTimestamp takes an RFC 3339 time to the millisecond at or after it: the parser drops finer digits, and a record of the dropped
-// part would be before the time asked for.
+// parseTimestamp takes an RFC 3339 time to the millisecond at or after it.
 func parseTimestamp(q query) (int64, error) {
 	v := q.get("timestamp")
 	ms, err := wire.ParseTime("timestamp", v)
-	if err != nil {
-		if strings.Contains(v, " ") {
-			return 0, invalidField("timestamp", "must be an RFC 3339 time; write the + of its offset as %2B")
-		}
-		return 0, err
+	if err != nil && strings.Contains(v, " ") {
+		return 0, invalidField("timestamp", "must be an RFC 3339 time; write the + of its offset as %2B")
 	}
-	if t, err := time.Parse(time.RFC3339Nano, v); err == nil && t.Nanosecond()%int(time.Millisecond) != 0 {
-		ms++
-	}
-	return ms, nil
+	return ms, err
 }
 
 func invalidField(field, detail string) error {

@@ -4,6 +4,8 @@ import (
 	"net/http"
 
 	"github.com/labstack/echo/v4"
+
+	"github.com/forebaymq/forebay/leases"
 )
 
 // route is one line of the route table. openapi.yaml has the same lines, and a test compares the two.
@@ -11,6 +13,12 @@ type route struct {
 	method, path string
 	handler      echo.HandlerFunc
 }
+
+// Paths of work queues.
+const (
+	subscriptions = "/v1/topics/:topic/subscriptions"
+	subscription  = subscriptions + "/:subscription"
+)
 
 // routeTable lists the REST API.
 func (s *Server) routeTable() []route {
@@ -26,6 +34,23 @@ func (s *Server) routeTable() []route {
 		{http.MethodPost, "/v1/records", s.secured(s.publishTopics)},
 		{http.MethodPost, "/v1/producers/:producer", s.secured(s.startProducer)},
 		{http.MethodGet, "/v1/producers/:producer", s.secured(s.producerPositions)},
+
+		{http.MethodGet, subscriptions, s.secured(s.listSubscriptions)},
+		{http.MethodPut, subscription, s.secured(s.putSubscription)},
+		{http.MethodGet, subscription, s.secured(s.getSubscription)},
+		{http.MethodDelete, subscription, s.secured(s.deleteSubscription)},
+		{http.MethodPost, subscription + "/lease", s.secured(s.lease)},
+		{http.MethodGet, subscription + "/consume", s.secured(s.consume)},
+		{http.MethodPost, subscription + "/ack", s.secured(s.settle(leases.Ack))},
+		{http.MethodPost, subscription + "/nack", s.secured(s.settle(leases.Nack, "delay", "reason"))},
+		{http.MethodPost, subscription + "/extend", s.secured(s.settle(leases.Extend, "visibility"))},
+		{http.MethodGet, subscription + "/peek", s.secured(s.peek)},
+		{http.MethodPost, subscription + "/seek", s.secured(s.seek)},
+		{http.MethodGet, subscription + "/dead-letters", s.secured(s.listDeadLetters)},
+		{http.MethodPost, subscription + "/dead-letters/redrive", s.secured(s.redrive)},
+		{http.MethodPost, subscription + "/dead-letters/discard", s.secured(s.discard)},
+		{http.MethodGet, subscription + "/tasks/:task", s.secured(s.getTask)},
+		{http.MethodDelete, subscription + "/tasks/:task", s.secured(s.cancelTask)},
 
 		{http.MethodGet, "/healthz", open(s.getHealth)},
 		{http.MethodGet, "/readyz", open(s.getReady)},

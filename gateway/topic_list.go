@@ -3,7 +3,6 @@ package gateway
 import (
 	"encoding/base64"
 	"net/http"
-	"slices"
 
 	"github.com/forebaymq/forebay/api"
 	"github.com/forebaymq/forebay/gateway/auth"
@@ -21,28 +20,25 @@ func (s *Server) listTopics(rq *request) error {
 	if err != nil {
 		return err
 	}
-	limit, err := q.intIn("limit", 1, api.MaxListLimit, api.DefaultListLimit)
+	limit, after, err := listParams(q)
 	if err != nil {
 		return err
-	}
-	after := ""
-	if q.has("cursor") {
-		if after, err = parseListCursor(q.get("cursor")); err != nil {
-			return err
-		}
 	}
 	ctx, cancel := s.within(rq.ctx, s.o.Timeouts.Request)
 	defer cancel()
 	if err := s.o.Topics.Sync(ctx); err != nil {
 		return err
 	}
-	items, next := s.o.Topics.Topics(rq.principal.Tenant, after, int(limit))
-	if refused := rq.authorize(auth.Describe, auth.Topic, ""); refused != nil {
-		// Not every topic, but perhaps some. What may not be seen is not told apart from what does not exist.
-		items = slices.DeleteFunc(items, func(t *metadata.Topic) bool { return rq.authorize(auth.Describe, auth.Topic, t.Name) != nil })
-		if len(items) == 0 && next == "" && after == "" {
-			return refused
-		}
+	items, next, err := visible(limit, after, rq.authorize(auth.Describe, auth.Topic, ""),
+		func(after string, limit int) ([]*metadata.Topic, string, error) {
+			items, next := s.o.Topics.Topics(rq.principal.Tenant, after, limit)
+			return items, next, nil
+		},
+		func(t *metadata.Topic) (string, error) {
+			return t.Name, rq.authorize(auth.Describe, auth.Topic, t.Name)
+		})
+	if err != nil {
+		return err
 	}
 	return rq.respondJSON(http.StatusOK, func(b []byte) []byte {
 		b = append(b, `{"items":[`...)
@@ -62,12 +58,29 @@ func (s *Server) listTopics(rq *request) error {
 			b = wire.AppendTopicJSON(b, t, infos)
 			written++
 		}
-		b = append(b, `],"nextCursor":`...)
-		if next == "" {
-			return append(b, "null}"...)
-		}
-		return append(appendQuoted(b, formatListCursor(next)), '}')
+		return appendNextCursor(append(b, ']'), next)
 	})
+}
+
+// listParams gives the parameters of a list by name.
+func listParams(q query) (limit int, after string, err error) {
+	n, err := q.intIn("limit", 1, api.MaxListLimit, api.DefaultListLimit)
+	if err != nil {
+		return 0, "", err
+	}
+	if q.has("cursor") {
+		after, err = parseListCursor(q.get("cursor"))
+	}
+	return int(n), after, err
+}
+
+// appendNextCursor ends the object of a list by name, whose items end the text so far.
+func appendNextCursor(b []byte, next string) []byte {
+	b = append(b, `,"nextCursor":`...)
+	if next == "" {
+		return append(b, "null}"...)
+	}
+	return append(appendQuoted(b, formatListCursor(next)), '}')
 }
 
 // formatListCursor makes the opaque text of a place in a list. It begins with a version, so that its meaning may change.

@@ -16,7 +16,7 @@ func TestTenantAuthorizer(t *testing.T) {
 		"read publish":         {Publish, Read, Consume, Describe},
 		"admin":                {Publish, Read, Consume, Describe, Configure},
 		"platform":             {Platform},
-		"platform admin":       {Publish, Read, Describe, Configure, Platform},
+		"platform admin":       {Publish, Read, Consume, Describe, Configure, Platform},
 		"pubish":               {},
 		"openid profile":       {},
 		"openid read":          {Read, Consume, Describe},

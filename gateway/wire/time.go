@@ -24,10 +24,20 @@ func parseTime(s []byte) (int64, bool) {
 	return ms, ms >= minTime && ms <= maxTime
 }
 
-// ParseTime parses a query parameter that holds an RFC 3339 time with any offset, into Unix milliseconds (finer digits are dropped).
-// field names the parameter in the error, an INVALID_REQUEST.
-func ParseTime(field, s string) (int64, error) {
+// timeAtOrAfter parses an RFC 3339 time to the millisecond at or after it: a record of the part that parseTime drops would be before the
+// time asked for.
+func timeAtOrAfter(s string) (int64, bool) {
 	ms, ok := parseTime([]byte(s))
+	if t, err := time.Parse(time.RFC3339Nano, s); ok && err == nil && t.Nanosecond()%int(time.Millisecond) != 0 {
+		ms++
+	}
+	return ms, ok
+}
+
+// ParseTime parses a query parameter that holds the RFC 3339 time, with any offset, from which on records are meant, into Unix
+// milliseconds at or after it. field names the parameter in the error, an INVALID_REQUEST.
+func ParseTime(field, s string) (int64, error) {
+	ms, ok := timeAtOrAfter(s)
 	if !ok {
 		return 0, invalid(field, timeForm)
 	}

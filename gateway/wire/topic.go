@@ -1,7 +1,6 @@
 package wire
 
 import (
-	"bytes"
 	"strconv"
 	"time"
 
@@ -13,9 +12,8 @@ import (
 
 // topicDecoder decodes the body of PUT /v1/topics/{topic} and collects every fault of it.
 type topicDecoder struct {
-	jsonReader
+	settings
 	cfg         api.TopicConfig
-	faults      faults
 	acknowledge bool
 }
 
@@ -29,13 +27,8 @@ func DecodeTopicConfig(body []byte, current *api.TopicConfig) (cfg api.TopicConf
 	if current != nil {
 		d.cfg = *current
 	}
-	if len(bytes.TrimLeft(body, " \t\r\n")) > 0 {
-		d.jsonReader = newJSONReader(body)
-		if err := d.decode(); err != nil {
-			return api.TopicConfig{}, false, err
-		}
-	}
-	if err := d.faults.err(); err != nil {
+	err = d.decode(body, d.member, map[string]memberFunc{"/retention": d.retention, "/schema": d.schema})
+	if err != nil {
 		return api.TopicConfig{}, false, err
 	}
 	if current != nil {
@@ -54,56 +47,14 @@ func DecodeTopicConfig(body []byte, current *api.TopicConfig) (cfg api.TopicConf
 	return d.cfg, d.acknowledge, nil
 }
 
-func (d *topicDecoder) decode() error {
-	if err := d.begin('{', "a JSON object"); err != nil {
-		return err
-	}
-	if err := d.members("", d.member); err != nil {
-		return err
-	}
-	return d.finish()
-}
-
-// members reads the members of an object whose '{' has been read, to its '}'.
-func (d *topicDecoder) members(pointer string, member func(pointer, name string, value jsontext.Value) error) error {
-	for d.more() {
-		name, err := d.name()
-		if err != nil {
-			return err
-		}
-		at, text := appendPointer(pointer, string(name)), string(name)
-		if kind := d.dec.PeekKind(); kind == '{' && (at == "/retention" || at == "/schema") {
-			if _, err := d.dec.ReadToken(); err != nil {
-				return jsonFault(err)
-			}
-			inner := d.retention
-			if at == "/schema" {
-				inner = d.schema
-			}
-			if err := d.members(at, inner); err != nil {
-				return err
-			}
-			continue
-		}
-		value, err := d.value()
-		if err != nil {
-			return err
-		}
-		if err := member(at, text, value); err != nil {
-			return err
-		}
-	}
-	return d.end()
-}
-
-func (d *topicDecoder) member(at, name string, v jsontext.Value) error {
+func (d *topicDecoder) member(at, name string, v jsontext.Value) {
 	switch name {
 	case "partitions":
 		d.integer(at, v, 1, api.MaxPartitions, func(n int64) { d.cfg.Partitions = int(n) })
 	case "retention":
 		d.faults.add(at, `must be an object such as {"time":"72h","bytes":null}`)
 	case "cleanup":
-		s, ok := d.text(v)
+		s, ok := stringValue(v)
 		switch c := api.Cleanup(s); {
 		case ok && (c.Compacts() || c.Deletes()):
 			d.cfg.Cleanup = c
@@ -111,11 +62,11 @@ func (d *topicDecoder) member(at, name string, v jsontext.Value) error {
 			d.faults.add(at, `must be "delete", "compact" or "compact,delete"`)
 		}
 	case "minCompactionLag":
-		d.duration(at, v, api.MaxRetention, &d.cfg.MinCompactionLag)
+		d.duration(at, v, 0, api.MaxRetention, func(t time.Duration) { d.cfg.MinCompactionLag = t })
 	case "tombstoneRetention":
-		d.duration(at, v, api.MaxRetention, &d.cfg.TombstoneRetention)
+		d.duration(at, v, 0, api.MaxRetention, func(t time.Duration) { d.cfg.TombstoneRetention = t })
 	case "residency":
-		s, ok := d.text(v)
+		s, ok := stringValue(v)
 		switch {
 		case v.Kind() == 'n':
 			d.cfg.Residency = ""
@@ -138,11 +89,11 @@ func (d *topicDecoder) member(at, name string, v jsontext.Value) error {
 	case "maxRecordBytes":
 		d.integer(at, v, 1, api.MaxRecordBytes, func(n int64) { d.cfg.MaxRecordBytes = int(n) })
 	case "dedupeWindow":
-		d.duration(at, v, api.MaxDedupeWindow, &d.cfg.DedupeWindow)
+		d.duration(at, v, 0, api.MaxDedupeWindow, func(t time.Duration) { d.cfg.DedupeWindow = t })
 	case "schema":
 		if v.Kind() != 'n' {
 			d.faults.add(at, `must be an object such as {"subject":null,"mode":"off"}`)
-			return nil
+			return
 		}
 		d.cfg.SchemaSubject, d.cfg.SchemaMode = "", "off"
 	case "acknowledgeKeyRemap":
@@ -154,17 +105,16 @@ func (d *topicDecoder) member(at, name string, v jsontext.Value) error {
 	default:
 		d.faults.add(at, "there is no such member")
 	}
-	return nil
 }
 
-func (d *topicDecoder) retention(at, name string, v jsontext.Value) error {
+func (d *topicDecoder) retention(at, name string, v jsontext.Value) {
 	switch name {
 	case "time":
 		if v.Kind() == 'n' {
 			d.cfg.RetentionTime = 0
-			return nil
+			return
 		}
-		s, ok := d.text(v)
+		s, ok := stringValue(v)
 		t, err := ParseDuration(s)
 		switch {
 		case !ok || err != nil:
@@ -177,22 +127,21 @@ func (d *topicDecoder) retention(at, name string, v jsontext.Value) error {
 	case "bytes":
 		if v.Kind() == 'n' {
 			d.cfg.RetentionBytes = 0
-			return nil
+			return
 		}
 		n, ok := integer(v)
 		if !ok || n < 1 {
 			d.faults.add(at, "must be an integer above 0 (stored bytes of a partition), or null for no bound")
-			return nil
+			return
 		}
 		d.cfg.RetentionBytes = n
 	default:
 		d.faults.add(at, "there is no such member")
 	}
-	return nil
 }
 
-func (d *topicDecoder) schema(at, name string, v jsontext.Value) error {
-	s, ok := d.text(v)
+func (d *topicDecoder) schema(at, name string, v jsontext.Value) {
+	s, ok := stringValue(v)
 	switch name {
 	case "subject":
 		switch {
@@ -216,41 +165,6 @@ func (d *topicDecoder) schema(at, name string, v jsontext.Value) error {
 	default:
 		d.faults.add(at, "there is no such member")
 	}
-	return nil
-}
-
-func (d *topicDecoder) integer(at string, v jsontext.Value, low, high int64, set func(int64)) {
-	n, ok := integer(v)
-	if !ok || n < low || n > high {
-		d.faults.add(at, "must be an integer between %d and %d", low, high)
-		return
-	}
-	set(n)
-}
-
-func (d *topicDecoder) duration(at string, v jsontext.Value, high time.Duration, set *time.Duration) {
-	s, ok := d.text(v)
-	t, err := ParseDuration(s)
-	switch {
-	case !ok || err != nil:
-		d.faults.add(at, "%v", errDuration)
-	case t > high:
-		d.faults.add(at, "must be at most %s", FormatDuration(high))
-	default:
-		*set = t
-	}
-}
-
-func (d *topicDecoder) text(v jsontext.Value) (string, bool) {
-	if v.Kind() != '"' {
-		return "", false
-	}
-	s, err := jsontext.AppendUnquote(nil, v)
-	return string(s), err == nil
-}
-
-func boolean(v jsontext.Value) (value, ok bool) {
-	return v.Kind() == 't', v.Kind() == 't' || v.Kind() == 'f'
 }
 
 // AppendTopicJSON appends a topic as the contract shows it. partitions, by number, become partitionInfo; nil leaves it out (lists).
