@@ -1,0 +1,85 @@
+package work
+
+import (
+	"context"
+
+	"github.com/forebaymq/forebay/client"
+)
+
+// RawQueue is a subscription whose records come in the server's own words. Remote is one.
+type RawQueue interface {
+	LeaseRaw(ctx context.Context, o client.LeaseOptions) ([]client.RawMessage, error)
+	Ack(ctx context.Context, receipts []string) ([]client.SettleResult, error)
+}
+
+// PrintOptions say what Print does.
+type PrintOptions struct {
+	Queue RawQueue
+	Lease client.LeaseOptions
+	// Print prints the records of one lease. They are acked when it has returned without an error.
+	Print      func([]client.RawMessage) error
+	Once       bool // end after one lease
+	UntilEmpty bool // end when nothing can be leased
+	Drain      <-chan struct{}
+	Notify     func(receipt string, err error)
+}
+
+// Print leases, prints and acks until o says to end, the queue or the printer fails, or ctx ends.
+func Print(ctx context.Context, o PrintOptions) (s Stats, err error) {
+	leasing, cancel := context.WithCancel(ctx)
+	defer cancel()
+	watched := make(chan struct{})
+	defer func() { cancel(); <-watched }()
+	go func() {
+		defer close(watched)
+		select {
+		case <-o.Drain:
+			cancel()
+		case <-leasing.Done():
+		}
+	}()
+	if o.UntilEmpty {
+		o.Lease.Wait = 0
+	}
+	for leasing.Err() == nil {
+		messages, err := o.Queue.LeaseRaw(leasing, o.Lease)
+		if err != nil {
+			if leasing.Err() != nil {
+				return s, nil
+			}
+			return s, err
+		}
+		s.Leased += int64(len(messages))
+		if len(messages) > 0 {
+			if err := o.printAndAck(ctx, messages, &s); err != nil {
+				return s, err
+			}
+		}
+		if o.Once || o.UntilEmpty && len(messages) == 0 {
+			return s, nil
+		}
+	}
+	return s, nil
+}
+
+func (o *PrintOptions) printAndAck(ctx context.Context, messages []client.RawMessage, s *Stats) error {
+	if err := o.Print(messages); err != nil {
+		s.Unsettled += int64(len(messages))
+		return err
+	}
+	receipts := make([]string, len(messages))
+	for i := range messages {
+		receipts[i] = messages[i].Receipt
+	}
+	results, err := o.Queue.Ack(ctx, receipts)
+	s.Unsettled += int64(len(receipts) - len(results))
+	for i := range results {
+		if results[i].Code == "" {
+			s.Acked++
+			continue
+		}
+		s.Lost++
+		o.Notify(results[i].Receipt, results[i].Err())
+	}
+	return err
+}
