@@ -65,11 +65,16 @@ type ShardKey struct {
 // Entry is one journal record to write: a shard's state, a pointer, or a pointer's end.
 type Entry struct {
 	Key     ShardKey
-	Shard   *Shard // the state of the shard. With Open, a new incarnation begins with it: its own Version is not looked at
-	Open    bool
+	Shard   *Shard // the state of the shard
+	// Open, with Shard, begins a new incarnation that carries on from the state that Shard.Version names: as Load gave it, or as Redis had it; zero
+	// where there was none. Should another incarnation have begun since, Write answers ErrStale.
+	Open bool
+	// Seek, with Open, moves the subscription: it overtakes every earlier incarnation (Shard.Version is not looked at), and what they had settled
+	// is void. So are their pointers, but for dead letters below the new frontier.
+	Seek    bool
 	Pointer *Pointer // or one pointer
 	Remove  int64    // or, with Shard and Pointer nil: the offset of the pointer that is no more
-	Version Version  // of a removal
+	Version Version  // of a removal: the shard's. Zero in a Write that opens the shard, or a pointer's zero Version there: the new incarnation's
 }
 
 // Task is a redrive under way: what survives a restart of every node.
