@@ -480,3 +480,27 @@ func TestChanges(t *testing.T) {
 		}
 	}
 }
+
+// TestTrickleIsCleaned: ten keys, of which one is written every second. What is readable stays near the number of keys, though merging makes
+// the batches young again and again.
+func TestTrickleIsCleaned(t *testing.T) {
+	w := newWorld(t)
+	topic := w.topic("t", compacted)
+	c := w.compactor(func(o *Options) {
+		o.Policy = Policy{MergeAge: 5 * time.Second, CleanAge: 10 * time.Second, FanIn: 2}
+	})
+	f := w.fetcher(w.objects)
+	most := 0
+	for i := range 200 {
+		w.publish(batch{topic: topic, records: []segment.Record{text(fmt.Sprint("k", i%10), fmt.Sprint(i))}})
+		w.clock.Advance(time.Second - time.Millisecond)
+		if i%2 == 1 {
+			w.run(c)
+		}
+		most = max(most, len(w.read(f, topic, 0, fetch.Earliest)))
+	}
+	// Ten clean ones, those of the time until the first of the others is old enough, and those of the time until that is seen.
+	if most > 10+10+3 {
+		t.Errorf("up to %d records of ten keys are readable", most)
+	}
+}

@@ -53,6 +53,7 @@ type shardState struct {
 		cleaned time.Time               // when partitions were last looked at that are compacted by key; zero = at once
 		swept   time.Time               // when all partitions were last looked at; zero = at once
 		reports map[ulid.ULID]bool      // objects that were reported as unreadable
+		forgot  time.Time               // when shallow was last cleared
 		shallow map[bucket]int          // objects of a class and level that were found not to be worth merging
 	}
 }

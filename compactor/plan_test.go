@@ -367,8 +367,13 @@ func TestCleaningDue(t *testing.T) {
 	p := Policy{}.WithDefaults()
 	now := start.UnixMilli()
 	entry := func(level uint8, n uint32, age time.Duration) metadata.IndexEntry {
-		e := metadata.IndexEntry{Segment: metadata.SegmentRef{Level: level}, AppendTime: now - age.Milliseconds()}
+		e := metadata.IndexEntry{Segment: metadata.SegmentRef{Level: level}, AppendTime: now - age.Milliseconds(), FirstTime: now - age.Milliseconds()}
 		e.Ref.Len = n
+		return e
+	}
+	merged := func(n uint32, first, last time.Duration) metadata.IndexEntry {
+		e := entry(2, n, last)
+		e.FirstTime = now - first.Milliseconds()
 		return e
 	}
 	for _, tc := range []struct {
@@ -383,8 +388,11 @@ func TestCleaningDue(t *testing.T) {
 		{"all dirty, old enough", "t", 0, []metadata.IndexEntry{entry(1, 100, time.Hour), entry(2, 100, time.Hour)}, -1, 2},
 		{"a little that has just come", "t", 0, []metadata.IndexEntry{entry(1, 100, time.Second)}, -1, 0},
 		{"much that has just come", "t", 0, []metadata.IndexEntry{entry(1, 2<<20, time.Second)}, -1, 1},
-		{"a small share", "t", 0, []metadata.IndexEntry{entry(16, 1000, time.Hour), entry(1, 100, time.Hour)}, -1, 0},
-		{"a small share for very long", "t", 0, []metadata.IndexEntry{entry(16, 1000, 30*time.Hour), entry(1, 100, 25*time.Hour)}, -1, 2},
+		{"a little that was merged with what has just come", "t", 0, []metadata.IndexEntry{merged(100, 2*time.Minute, time.Second)}, -1, 1},
+		{"a small share", "t", 0, []metadata.IndexEntry{entry(16, 10<<20, time.Hour), entry(1, 1<<20, time.Hour)}, -1, 0},
+		{"a small share for very long", "t", 0, []metadata.IndexEntry{entry(16, 10<<20, 30*time.Hour), entry(1, 1<<20, 25*time.Hour)}, -1, 2},
+		{"a small share of a little", "t", 0, []metadata.IndexEntry{entry(16, 1000, time.Hour), entry(1, 100, 5*time.Minute)}, -1, 0},
+		{"a small share of a little for long", "t", 0, []metadata.IndexEntry{entry(16, 1000, time.Hour), merged(100, 11*time.Minute, time.Second)}, -1, 2},
 		{"a small share of an internal topic", "__journal", 0, []metadata.IndexEntry{entry(16, 800, time.Hour), entry(1, 100, 0)}, -1, 2},
 		{"the tail within the lag stays", "t", time.Hour, []metadata.IndexEntry{entry(1, 100, 3*time.Hour), entry(1, 100, time.Minute)}, -1, 1},
 		{"all within the lag", "t", 4 * time.Hour, []metadata.IndexEntry{entry(1, 100, 3*time.Hour)}, -1, 0},

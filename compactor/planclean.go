@@ -22,8 +22,7 @@ type cleanTask struct {
 const (
 	// internalPrefix begins the names of internal topics.
 	internalPrefix = "__"
-	// cleanSoon: a little data that has just come can wait for more, unless the topic is internal.
-	cleanSoon    = time.Minute
+	// cleanLittle: less than that can wait for more.
 	cleanLittle  = 1 << 20
 	cleanLatest  = 24 * time.Hour // what is dirty for so long is due, however little
 	cleanJobSize = 4              // times JobBytes
@@ -66,16 +65,17 @@ func newCleanTask(x *metadata.PartitionScan, now int64) (t cleanTask, ok bool) {
 	return t, t.clean < len(t.entries)
 }
 
+// due goes by the age of the first dirty record, not by that of the batch that it is in: merging with what comes makes batches young again.
 func (t *cleanTask) due(now int64, p Policy) bool {
-	age := now - t.entries[t.clean].AppendTime
-	if age >= cleanLatest.Milliseconds() {
+	age := time.Duration(now-t.entries[t.clean].FirstTime) * time.Millisecond
+	if age >= cleanLatest || t.bytes <= cleanLittle && age >= 10*p.CleanAge {
 		return true
 	}
 	share := float64(t.dirty) / float64(t.bytes)
 	if strings.HasPrefix(t.topic.Name, internalPrefix) {
 		return share >= p.EagerFraction
 	}
-	return share >= p.DirtyFraction && (t.dirty >= cleanLittle || age >= cleanSoon.Milliseconds())
+	return share >= p.DirtyFraction && (t.dirty >= cleanLittle || age >= p.CleanAge)
 }
 
 // limitCleaning takes tasks from the front until they fill a job: one at least.

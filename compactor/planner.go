@@ -59,6 +59,10 @@ func (c *Compactor) dueSince(shard int, at func(*shardState) *time.Time, every t
 
 func lastCleaned(s *shardState) *time.Time { return &s.mu.cleaned }
 func lastSwept(s *shardState) *time.Time   { return &s.mu.swept }
+func lastShallow(s *shardState) *time.Time { return &s.mu.forgot }
+
+// shallowFor is how long objects that are too shallow to be merged are believed to be so.
+const shallowFor = time.Minute
 
 // again lets something be looked at once more at the next opportunity: there was more than one job of it.
 func (c *Compactor) again(shard int, at func(*shardState) *time.Time) {
@@ -71,7 +75,7 @@ func (c *Compactor) again(shard int, at func(*shardState) *time.Time) {
 // findings is the work that was found in a shard before it is claimed, and is planned anew under the claim.
 type findings struct {
 	clean bool // partitions are due to be compacted by key
-	sweep bool // it is time for a look at everything
+	sweep bool // a look at everything has found something
 }
 
 // due says whether a look at a shard under its claim may find work. It reads the metadata of this node, which may be late, and writes
@@ -86,7 +90,12 @@ func (c *Compactor) due(ctx context.Context, shard int) (f findings, ok bool) {
 	if c.dueSince(shard, lastCleaned, c.o.CleanEvery) {
 		f.clean = len(c.cleaning(ctx, shard, skip)) > 0
 	}
-	f.sweep = c.dueSince(shard, lastSwept, c.o.MoveEvery)
+	if c.dueSince(shard, lastShallow, shallowFor) {
+		c.forgetShallow(shard)
+	}
+	if c.dueSince(shard, lastSwept, c.o.MoveEvery) {
+		f.sweep = c.look(ctx, shard, segs, skip).any()
+	}
 	return f, merge || level || f.clean || f.sweep
 }
 
@@ -178,45 +187,60 @@ func (c *Compactor) cleaning(ctx context.Context, shard int, skip map[ulid.ULID]
 	return out
 }
 
-// sweepShard looks at every partition of a shard once: for data that outlives its objects, for objects that are mostly dead, for tombstones
-// whose horizon has passed, and for logStarts that belong within a run. It trims, and gives the most urgent job of the others.
-func (c *Compactor) sweepShard(ctx context.Context, claim *metadata.HeldClaim, shard int, segs []metadata.SegmentUse, skip map[ulid.ULID]bool) (*Job, error) {
-	var moves []Group
-	var trims []trimCandidate
-	var stale []cleanTask
+// swept is what a look at every partition of a shard found.
+type swept struct {
+	moves []Group         // data that outlives its objects
+	trims []trimCandidate // logStarts that belong within a run
+	stale []cleanTask     // tombstones whose horizon may have passed
+	waste pick            // objects that are mostly dead
+}
+
+func (s *swept) any() bool {
+	return len(s.moves) > 0 || len(s.trims) > 0 || len(s.stale) > 0 || len(s.waste.ids) > 0
+}
+
+// look goes through every partition of a shard once. It reads the metadata only.
+func (c *Compactor) look(ctx context.Context, shard int, segs []metadata.SegmentUse, skip map[ulid.ULID]bool) *swept {
+	out := &swept{}
 	live := map[ulid.ULID]int64{}
 	now := c.o.Clock.Now()
-	c.forgetShallow(shard) // what was too shallow may be deep by now
 	want := func(_ *metadata.Topic, s metadata.SegmentRef) bool { return s.Level > 0 && !skip[s.ID] }
 	c.scan(ctx, shard, want, func(found []metadata.PartitionScan) {
-		moves = append(moves, moveGroups(found, c.o.Policy)...)
+		out.moves = append(out.moves, moveGroups(found, c.o.Policy)...)
 		for i := range found {
 			x := &found[i]
 			for j := range x.Entries {
 				live[x.Entries[j].Segment.ID] += int64(x.Entries[j].Ref.Len)
 			}
-			if t, ok := newTrimCandidate(x, now.UnixMilli()); ok {
-				trims = append(trims, t)
+			if t, ok := newTrimCandidate(x, now.UnixMilli()); ok && !c.trims.done(&t) {
+				out.trims = append(out.trims, t)
 			}
 			if t, ok := c.staleTask(x, now); ok {
-				stale = append(stale, t)
+				out.stale = append(out.stale, t)
 			}
 		}
 	})
+	out.waste, _ = pickWaste(segs, live, skip, now, c.o.Policy)
+	return out
+}
+
+// sweepShard looks at every partition of a shard, trims, and gives the most urgent job of what else there is to do.
+func (c *Compactor) sweepShard(ctx context.Context, claim *metadata.HeldClaim, shard int, segs []metadata.SegmentUse, skip map[ulid.ULID]bool) (*Job, error) {
+	found := c.look(ctx, shard, segs, skip)
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	if len(moves) > 0 {
-		job := planMoves(shard, moves, c.o.Policy)
+	if len(found.moves) > 0 {
+		job := planMoves(shard, found.moves, c.o.Policy)
 		return &job, nil
 	}
-	if err := c.trimExactly(ctx, claim, shard, trims); err != nil {
+	if err := c.trimExactly(ctx, claim, shard, found.trims); err != nil {
 		return nil, err
 	}
-	if tasks := c.expired(ctx, stale, now); len(tasks) > 0 {
+	if tasks := c.expired(ctx, found.stale, c.o.Clock.Now()); len(tasks) > 0 {
 		return &Job{Kind: KindClean, Shard: shard, tasks: limitCleaning(tasks, c.o.Policy)}, nil
 	}
-	if k, ok := pickWaste(segs, live, skip, now, c.o.Policy); ok {
+	if k := found.waste; len(k.ids) > 0 {
 		var found []metadata.PartitionScan
 		c.scan(ctx, shard, func(_ *metadata.Topic, s metadata.SegmentRef) bool { return k.ids[s.ID] }, func(some []metadata.PartitionScan) {
 			found = append(found, slices.Clone(some)...)

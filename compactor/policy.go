@@ -30,6 +30,9 @@ type Policy struct {
 	// topics (__ in front) is EagerFraction: 0.1.
 	DirtyFraction float64
 	EagerFraction float64
+	// CleanAge: less than a megabyte of dirty data waits until its first record is so old (1 min), unless the topic is internal; and what is
+	// dirty in a partition of no more than a megabyte is due after ten times that, whatever its share.
+	CleanAge time.Duration
 	// CompressBetter makes level 2 and higher somewhat smaller, at about four times the work.
 	CompressBetter bool
 	// KeyMapBytes bounds the memory of the key map of one job: 64 MiB, some 2 million keys.
@@ -50,6 +53,7 @@ func (p Policy) WithDefaults() Policy {
 	orDefault(&p.WasteFraction, 0.5)
 	orDefault(&p.DirtyFraction, 0.5)
 	orDefault(&p.EagerFraction, 0.1)
+	orDefault(&p.CleanAge, time.Minute)
 	orDefault(&p.KeyMapBytes, 64<<20)
 	return p
 }
@@ -57,6 +61,9 @@ func (p Policy) WithDefaults() Policy {
 func (p Policy) validate(bad func(field, format string, args ...any)) {
 	if p.MergeAge < 0 {
 		bad("MergeAge", "%s is negative", p.MergeAge)
+	}
+	if p.CleanAge < 0 {
+		bad("CleanAge", "%s is negative", p.CleanAge)
 	}
 	for field, v := range map[string]int64{"MergeObjects": int64(p.MergeObjects), "MergeBytes": p.MergeBytes, "JobBytes": p.JobBytes,
 		"ObjectBytes": p.ObjectBytes, "BatchBytes": int64(p.BatchBytes), "GoodRunBytes": p.GoodRunBytes} {

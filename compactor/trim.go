@@ -14,8 +14,8 @@ import (
 )
 
 // The housekeeper of the metadata log drops whole index entries whose newest record is too old, or that the size bound does not need. An
-// entry of a long run spans much time and many bytes; so the compactor moves logStart within the run that the bound falls into. It reads
-// the index of the object and, for time, one batch.
+// entry of a long run spans much time and many bytes; so the compactor moves logStart within the run that the bound falls into, to a record.
+// It reads the index of the object, and one batch where the index alone is not exact enough.
 
 // trimCandidate is a partition whose first live batch is a run that a bound falls into.
 type trimCandidate struct {
@@ -23,7 +23,7 @@ type trimCandidate struct {
 	info   metadata.PartitionInfo
 	entry  metadata.IndexEntry
 	before int64         // Unix ms: what was appended before it goes; 0 = no bound
-	keep   int64         // bytes of the run that the size bound needs; -1 = no bound
+	keep   int64         // stored bytes of the run that the size bound needs; -1 = no bound
 	every  time.Duration // how exact it has to be
 	step   int64         // the same in bytes
 }
@@ -31,6 +31,8 @@ type trimCandidate struct {
 const (
 	minTrimEvery = time.Second
 	maxTrimEvery = 15 * time.Minute
+	// retainSlack: a bound of bytes is kept to one part of so many.
+	retainSlack = 64
 )
 
 // newTrimCandidate looks at a partition. now is Unix ms.
@@ -49,8 +51,8 @@ func newTrimCandidate(x *metadata.PartitionScan, now int64) (trimCandidate, bool
 		}
 	}
 	if c.RetentionBytes > 0 {
-		rest := x.Info.Bytes - int64(e.Ref.Len)
-		t.step = max(c.RetentionBytes/64, 1)
+		rest := x.Info.Bytes - e.LiveBytes(x.Info.LogStart)
+		t.step = max(c.RetentionBytes/retainSlack, 1)
 		if rest < c.RetentionBytes && x.Info.Bytes > c.RetentionBytes+t.step {
 			t.keep = c.RetentionBytes - rest
 		}
@@ -117,9 +119,6 @@ func (c *Compactor) trimExactly(ctx context.Context, claim *metadata.HeldClaim, 
 	}
 	for i := range list {
 		t := &list[i]
-		if c.trims.done(t) {
-			continue
-		}
 		to, err := c.newStart(ctx, t)
 		if err != nil {
 			if ctx.Err() != nil {
@@ -174,14 +173,11 @@ func (c *Compactor) newStart(ctx context.Context, t *trimCandidate) (int64, erro
 	}
 	to := t.info.LogStart
 	if t.keep >= 0 {
-		// Whole batches go, as long as what is left is enough.
-		left := int64(t.entry.Ref.Len)
-		for i := range run {
-			if left -= int64(run[i].Ref.Len); left < t.keep {
-				to = max(to, run[i].FirstOffset)
-				break
-			}
+		at, err := c.startBySize(ctx, t, run)
+		if err != nil {
+			return 0, err
 		}
+		to = max(to, at)
 	}
 	if t.before == 0 {
 		return to, nil
@@ -209,4 +205,38 @@ func (c *Compactor) newStart(ctx context.Context, t *trimCandidate) (int64, erro
 		}
 	}
 	return to, nil
+}
+
+// startBySize finds the first record that the bytes to be kept need. Where the batch that it is in is no longer than what need not be exact,
+// that is the first of the batch.
+func (c *Compactor) startBySize(ctx context.Context, t *trimCandidate, run []segment.BatchInfo) (int64, error) {
+	left := int64(t.entry.Ref.Len)
+	for i := range run {
+		b := &run[i]
+		size := int64(b.Ref.Len)
+		if left-size >= t.keep {
+			left -= size
+			continue
+		}
+		if left-t.keep <= t.step {
+			return b.FirstOffset, nil
+		}
+		d, err := c.batch(ctx, &t.entry.Segment, b.Ref)
+		if err != nil {
+			return 0, err
+		}
+		// The records share the stored bytes of the batch as they share its payload.
+		spare := float64(left-t.keep) / float64(size) * float64(d.Header().RawBytes)
+		at := b.FirstOffset
+		it := d.Iter()
+		var r segment.RawRecord
+		for it.NextRaw(&r) {
+			at = r.Offset
+			if spare -= float64(len(r.Encoding)); spare < 0 {
+				break
+			}
+		}
+		return at, it.Err()
+	}
+	return t.info.LogStart, nil
 }

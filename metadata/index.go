@@ -2,6 +2,7 @@ package metadata
 
 import (
 	"math"
+	"math/bits"
 	"slices"
 	"sort"
 )
@@ -50,7 +51,24 @@ type partitionMore struct {
 }
 
 func (p *partition) info() PartitionInfo {
-	return PartitionInfo{LogStart: p.logStart, Head: p.head, Bytes: p.bytes, LastAppend: p.lastAppend}
+	return PartitionInfo{LogStart: p.logStart, Head: p.head, Bytes: p.liveBytes(), LastAppend: p.lastAppend}
+}
+
+// liveBytes is what is stored of the partition, without the part of the first batch that is below logStart.
+func (p *partition) liveBytes() int64 {
+	if len(p.entries) == 0 {
+		return 0
+	}
+	e := p.span(0)
+	return p.bytes - int64(e.Ref.Len) + e.LiveBytes(p.logStart)
+}
+
+// span gives the public form of entry i as far as retention by bytes looks at it.
+func (p *partition) span(i int) IndexEntry {
+	e := &p.entries[i]
+	out := IndexEntry{Base: e.base, Last: p.last(i), Sparse: p.sparse(i)}
+	out.Ref.Len = e.len
+	return out
 }
 
 func (p *partition) needMore() *partitionMore {
@@ -209,4 +227,29 @@ func (s *State) LocateTime(id TopicID, num int32, ms int64) (e IndexEntry, found
 		return IndexEntry{}, false, nil
 	}
 	return p.unpack(i, &s.segments), true, nil
+}
+
+// LiveBytes is the batch's share of its stored bytes that is at or after logStart, as if its offsets took up the same space each.
+func (e *IndexEntry) LiveBytes(logStart int64) int64 {
+	if logStart <= e.Base {
+		return int64(e.Ref.Len)
+	}
+	return int64(share(uint64(e.Ref.Len), uint64(max(0, e.Last+1-logStart)), uint64(e.Last+1-e.Base)))
+}
+
+// keepBytes gives the offset from which on the batch has n bytes, by the same measure.
+func (e *IndexEntry) keepBytes(n int64) int64 {
+	span := uint64(e.Last + 1 - e.Base)
+	if n >= int64(e.Ref.Len) {
+		return e.Base
+	}
+	return e.Last + 1 - int64(share(span, uint64(n), uint64(e.Ref.Len)))
+}
+
+// share is n*part/of, rounded up; part is no more than of.
+func share(n, part, of uint64) uint64 {
+	hi, lo := bits.Mul64(n, part)
+	lo, carry := bits.Add64(lo, of-1, 0)
+	q, _ := bits.Div64(hi+carry, lo, of)
+	return q
 }

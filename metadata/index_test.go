@@ -8,6 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/forebaymq/forebay/api"
+	"github.com/forebaymq/forebay/segment"
 )
 
 func TestLocate(t *testing.T) {
@@ -121,4 +122,32 @@ func TestSegmentTableAgainstAMap(t *testing.T) {
 			rt.Fatalf("%d segments listed, want %d", seen, len(model))
 		}
 	})
+}
+
+// TestLiveBytes: the share of a batch that logStart leaves, and the offset that leaves a number of bytes, agree, up to the largest spans.
+func TestLiveBytes(t *testing.T) {
+	for _, tc := range []struct {
+		base, last, start int64
+		length            uint32
+		want              int64
+	}{
+		{10, 19, 0, 1000, 1000}, {10, 19, 10, 1000, 1000}, {10, 19, 11, 1000, 900}, {10, 19, 19, 1000, 100}, {10, 19, 20, 1000, 0}, {10, 19, 99, 1000, 0},
+		{10, 12, 11, 100, 67}, {0, 1<<62 - 1, 1 << 61, 1<<32 - 1, 1 << 31}, {0, 1<<62 - 1, 1<<62 - 1, 1<<32 - 1, 1},
+	} {
+		e := IndexEntry{Base: tc.base, Last: tc.last, Ref: segment.BatchRef{Len: tc.length}}
+		got := e.LiveBytes(tc.start)
+		if got != tc.want {
+			t.Errorf("%+v: %d bytes", tc, got)
+		}
+		if got == 0 {
+			continue
+		}
+		from := e.keepBytes(got)
+		if from < tc.base || from > tc.last || e.LiveBytes(from) < got {
+			t.Errorf("%+v: %d bytes from offset %d", tc, e.LiveBytes(from), from)
+		}
+		if from < tc.last && tc.last-tc.base < 1<<20 && e.LiveBytes(from+1) > got {
+			t.Errorf("%+v: offset %d would do, %d was given", tc, from+1, from)
+		}
+	}
 }

@@ -30,30 +30,48 @@ func (s *State) PlanTrim(now int64, after PartitionKey, limit int) (trims []*Tri
 	return trims, PartitionKey{}, true
 }
 
-// retain gives the logStart that the configuration asks for.
+// retain gives the logStart that the configuration asks for. What the bound of bytes needs is kept: of a dense batch as many records as that
+// takes, counting all of them as equally long, and one at least of the partition. Within sparse batches the compactor knows better.
 func (p *partition) retain(c *topicConfig, now int64) int64 {
 	if !c.Cleanup.Deletes() {
 		return p.logStart
 	}
-	n := 0
+	to := p.logStart
 	if c.RetentionTime > 0 {
-		n = p.atOrAfterTime(now - c.RetentionTime.Milliseconds())
-	}
-	if c.RetentionBytes > 0 {
-		left := p.bytes
-		for i := 0; i < len(p.entries)-1 && left > c.RetentionBytes; i++ {
-			left -= int64(p.entries[i].len)
-			if left < c.RetentionBytes && p.sparse(i) {
-				break
-			}
-			n = max(n, i+1)
+		if n := p.atOrAfterTime(now - c.RetentionTime.Milliseconds()); n > 0 {
+			to = max(to, p.last(n-1)+1)
 		}
 	}
-	if n == 0 {
+	if c.RetentionBytes > 0 {
+		to = max(to, p.retainBytes(c.RetentionBytes))
+	}
+	return to
+}
+
+// retainBytes gives the logStart that a bound of bytes asks for. A surplus of less than a sixty-fourth of the bound is left for later.
+func (p *partition) retainBytes(bound int64) int64 {
+	left := p.liveBytes()
+	if left-bound <= bound/retainSlack {
 		return p.logStart
 	}
-	return p.last(n-1) + 1
+	to := p.logStart
+	for i := range p.entries {
+		e := p.span(i)
+		live := e.LiveBytes(p.logStart)
+		if rest := left - live; rest < bound {
+			if !e.Sparse {
+				to = max(to, e.keepBytes(bound-rest))
+			}
+			break
+		}
+		left -= live
+		to = e.Last + 1
+	}
+	return to
 }
+
+// retainSlack says how exact a bound of bytes is: one part of so many.
+const retainSlack = 64
 
 // sparse says whether entry i is sparse.
 func (p *partition) sparse(i int) bool {

@@ -38,10 +38,11 @@ func TestPlanTrim(t *testing.T) {
 		}
 		return trims
 	}
-	// At 100 minutes what is older than 40 minutes goes: a record exactly one hour old stays.
+	// At 100 minutes what is older than 40 minutes goes: a record exactly one hour old stays. Of 250 bytes the last three records of a batch of
+	// five are needed, and one record always stays.
 	want := []*Trim{
-		{TopicID: byTime.ID, Partition: 1, LogStart: 10}, {TopicID: byBytes.ID, Partition: 1, LogStart: 10},
-		{TopicID: both.ID, Partition: 1, LogStart: 15}, {TopicID: mixed.ID, Partition: 1, LogStart: 10},
+		{TopicID: byTime.ID, Partition: 1, LogStart: 10}, {TopicID: byBytes.ID, Partition: 1, LogStart: 7},
+		{TopicID: both.ID, Partition: 1, LogStart: 19}, {TopicID: mixed.ID, Partition: 1, LogStart: 10},
 	}
 	got := plan(stEpoch + (100 * time.Minute).Milliseconds())
 	if !reflect.DeepEqual(got, want) {
@@ -53,11 +54,11 @@ func TestPlanTrim(t *testing.T) {
 	if again := plan(stEpoch + (100 * time.Minute).Milliseconds()); len(again) != 0 {
 		t.Fatalf("planned again: %+v", again)
 	}
-	// By time even the newest batch goes, by bytes it never does.
+	// By time even the newest record goes, by bytes it never does.
 	for _, c := range plan(stEpoch + (1000 * time.Hour).Milliseconds()) {
 		w.one(c)
 	}
-	for topic, logStart := range map[*Topic]int64{byTime: 20, byBytes: 10, both: 20, kept: 0, compacted: 0, mixed: 20} {
+	for topic, logStart := range map[*Topic]int64{byTime: 20, byBytes: 7, both: 20, kept: 0, compacted: 0, mixed: 20} {
 		if got := w.info(topic, 1).LogStart; got != logStart {
 			t.Errorf("%s: logStart %d, want %d", topic.Name, got, logStart)
 		}

@@ -101,7 +101,7 @@ func TestScan(t *testing.T) {
 	}
 }
 
-// TestPlanTrimRuns: a run goes by size only when what remains without it is enough; a dense batch as soon as there is too much.
+// TestPlanTrimRuns: a batch goes by size only when what remains without it is enough. Of a dense one, records go that are not needed.
 func TestPlanTrimRuns(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
@@ -109,7 +109,10 @@ func TestPlanTrimRuns(t *testing.T) {
 		bound  int64
 		want   int64 // logStart
 	}{
-		{"a dense batch goes when there is too much", false, 150, 4},
+		{"a dense batch goes when enough is left", false, 150, 2},
+		{"half of a dense batch goes", false, 120, 3},
+		{"one record stays", false, 1, 5},
+		{"a little too much stays", false, 237, 0},
 		{"a run stays when too little would be left", true, 230, 0},
 		{"a run goes when enough is left", true, 160, 2},
 	} {

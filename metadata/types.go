@@ -80,7 +80,7 @@ type Topic struct {
 type PartitionInfo struct {
 	LogStart   int64 // lowest offset still readable
 	Head       int64 // offset that the next record will get
-	Bytes      int64 // stored bytes of its live batches
+	Bytes      int64 // stored bytes of its live batches, of the first one only its share from logStart on
 	LastAppend int64 // append time of the newest record, Unix ms
 }
 

@@ -39,6 +39,10 @@ type Config struct {
 	Etcd Etcd // required unless Driver is set
 	Auth Auth // required
 
+	// Redis keeps the leases of work queues: the URL of one, see package leases/store. "" and not EmbeddedRedis: there are no work queues on this node.
+	Redis         string
+	EmbeddedRedis bool // a Redis within this process instead
+
 	Linger         time.Duration // longest wait of a record for company; 0 = ingest's default, 50 ms
 	SegmentBytes   int           // size at which a segment is sealed; 0 = ingest's default, 8 MiB
 	MemoryBytes    int64         // accepted and unanswered records, all tenants; 0 = ingest's default, 256 MiB
@@ -66,6 +70,10 @@ type Compaction struct {
 	Collect compactor.Collection
 	Workers int
 	Every   time.Duration
+	// CleanEvery is how often partitions are looked at that are compacted by key.
+	CleanEvery time.Duration
+	// RetentionEvery is how often retention is enforced, by whole batches; within merged ones it is enforced half as often.
+	RetentionEvery time.Duration
 	// ClaimTTL is after how long the work of a node that died goes to another.
 	ClaimTTL time.Duration
 }
@@ -145,6 +153,7 @@ func (c Config) Validate() error {
 	}
 	v.check((c.TLSCertFile == "") == (c.TLSKeyFile == ""), "tls-cert", "a certificate and a key belong together")
 	c.validateStorage(v)
+	c.validateRedis(v)
 	v.check(c.Linger >= 0 && c.Linger <= time.Minute, "linger", "%s: want at most 1m", c.Linger)
 	v.check(c.SegmentBytes >= 0 && c.SegmentBytes <= 1<<30, "segment-bytes", "%d: want at most 1 GiB", c.SegmentBytes)
 	v.check(c.MemoryBytes >= 0, "memory", "must not be negative")

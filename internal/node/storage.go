@@ -16,6 +16,7 @@ func openLog(ctx context.Context, c Config, d metadata.Driver, s objectstore.Sto
 		Driver: d, Store: s, NodeID: c.NodeID, Shards: c.Shards, Region: c.Region,
 		Clock: c.Clock, Logger: c.Logger, Registerer: c.Registry, Entropy: c.Random,
 		SnapshotEvery: c.Housekeep.Snapshot, HousekeepEvery: c.Housekeep.Every, NoHousekeeping: c.Housekeep.Off, GCGrace: c.Compaction.Collect.Grace,
+		TrimInterval: c.Compaction.RetentionEvery,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("open metadata log: %w", err)
@@ -31,7 +32,7 @@ func newCompactor(c Config, log *metadata.Log, store objectstore.Store) (*compac
 	}
 	k, err := compactor.New(compactor.Options{
 		Log: log, Store: store, Lifecycle: lifecycle, Policy: c.Compaction.Policy, Collect: c.Compaction.Collect, Workers: c.Compaction.Workers,
-		Every: c.Compaction.Every, ClaimTTL: c.Compaction.ClaimTTL, Off: c.Compaction.Off, Clock: c.Clock, Logger: c.Logger, Registerer: c.Registry, Entropy: c.Random,
+		Every: c.Compaction.Every, CleanEvery: c.Compaction.CleanEvery, MoveEvery: 2 * c.Compaction.RetentionEvery, ClaimTTL: c.Compaction.ClaimTTL, Off: c.Compaction.Off, Clock: c.Clock, Logger: c.Logger, Registerer: c.Registry, Entropy: c.Random,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("make compactor: %w", err)
