@@ -19,7 +19,7 @@ type Value struct {
 const Redacted = "(redacted)"
 
 // Effective lists the flags of the selected command, with what they came out as and from where. A flag tagged `secret:""` is
-// redacted; hidden flags are listed when they are set.
+// redacted, of one tagged `secret:"url"` the credentials are; hidden flags are listed when they are set.
 func (s *Settings) Effective(ctx *kong.Context) []Value {
 	onLine := map[string]bool{}
 	for _, p := range ctx.Path {
@@ -38,6 +38,9 @@ func (s *Settings) Effective(ctx *kong.Context) []Value {
 		}
 		if flag.Tag.Has("secret") && !flag.Target.IsZero() {
 			v.Value = Redacted
+			if s, ok := flag.Target.Interface().(string); ok && flag.Tag.Get("secret") == secretURL {
+				v.Value = RedactURL(s)
+			}
 		}
 		if flag.Hidden && v.Source == FromDefault {
 			continue
