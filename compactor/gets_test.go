@@ -1,14 +1,22 @@
 package compactor
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/forebaymq/forebay/api"
 	"github.com/forebaymq/forebay/fetch"
+	"github.com/forebaymq/forebay/ingest"
 	"github.com/forebaymq/forebay/metadata"
+	"github.com/forebaymq/forebay/objectstore"
+	"github.com/forebaymq/forebay/segment"
 )
 
 // replayCost reads all partitions of a topic with a cold cache of the default block sizes and gives the GETs and bytes by level.
@@ -84,5 +92,73 @@ func TestGetsPerGiBFallWithLevels(t *testing.T) {
 			t.Errorf("%s: %.0f GETs per GiB, the level before %.0f", step.name, rate, last)
 		}
 		last = rate
+	}
+}
+
+// gated holds the first PUT until the test lets it go, and counts the GETs of level 0.
+type gated struct {
+	objectstore.Store
+	hold chan struct{}
+	puts atomic.Int64
+	gets atomic.Int64
+	read atomic.Int64 // bytes
+}
+
+func (g *gated) PutIfAbsent(ctx context.Context, key string, body []byte, id string) (objectstore.Info, error) {
+	if g.puts.Add(1) == 1 {
+		<-g.hold
+	}
+	return g.Store.PutIfAbsent(ctx, key, body, id)
+}
+
+func (g *gated) GetRange(ctx context.Context, key string, off, n int64) ([]byte, error) {
+	g.gets.Add(1)
+	g.read.Add(n)
+	return g.Store.GetRange(ctx, key, off, n)
+}
+
+// TestSharedObjectsAreReadInPieces: ingest writes the records of many tenants to one object, whose batches stand by shard. So the compactor,
+// which works shard by shard, reads the part of each in one piece, and the object once altogether.
+func TestSharedObjectsAreReadInPieces(t *testing.T) {
+	for shards, want := range map[int]int64{worldShards: worldShards, 1: 20} { // with 1, batches stand by topic: tenants of both shards take turns
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t)
+			store := &gated{Store: w.objects, hold: make(chan struct{})}
+			in, err := ingest.New(ingest.Options{Store: store, Committer: w.log, Shards: shards, UploadConcurrency: 1, Compression: segment.CompressNone})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var publishers sync.WaitGroup
+			publish := func(topic *metadata.Topic) {
+				publishers.Go(func() {
+					r := ingest.Request{Tenant: topic.Tenant, Topics: []ingest.TopicRecords{{Topic: topic, Partitions: []int32{0},
+						Records: []segment.Record{text("k", strings.Repeat("x", chunkGap+1))}}}}
+					if _, err := in.Append(t.Context(), &r); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			publish(w.topicOf("first", "t"))
+			synctest.Wait() // its PUT is held
+			for i := range 40 {
+				publish(w.topicOf(fmt.Sprint("tenant", i), "t"))
+			}
+			synctest.Wait()
+			close(store.hold)
+			publishers.Wait()
+			if err := in.Close(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if n := len(w.keys("l0/")); n != 2 {
+				t.Fatalf("%d objects, want the first one and that of all others", n)
+			}
+			c := w.compactor(func(o *Options) { o.Store, o.Policy = store, Policy{MergeObjects: 1} })
+			w.run(c)
+			gets, read := store.gets.Load()-1, store.read.Load() // one for the first object
+			t.Logf("ordered for %d shards: %d GETs, %d bytes", shards, gets, read)
+			if shards == worldShards && gets != want || shards == 1 && gets < want || read < 41*chunkGap || read > 42*chunkGap {
+				t.Errorf("ordered for %d shards: %d GETs of %d bytes", shards, gets, read)
+			}
+		})
 	}
 }

@@ -10,17 +10,18 @@ import (
 	"github.com/forebaymq/forebay/segment"
 )
 
-// build makes the object of f and its commit, and gives the requests' buffers back. Batches stand by topic-partition, those of one
-// topic-partition in arrival order.
+// build makes the object of f and its commit, and gives the requests' buffers back. Batches stand by shard and topic-partition, those of one
+// topic-partition in arrival order. Shards are compacted apart: each then reads its own part of the object, in one piece.
 func (in *Ingester) build(f *flight) (*metadata.Commit, []byte, error) {
 	seg := f.seg
 	order := make([]int32, len(seg.batches))
 	for i := range order {
 		order[i] = int32(i)
 	}
+	shard := func(id metadata.TopicID) uint64 { return uint64(id) % uint64(in.o.Shards) }
 	slices.SortFunc(order, func(a, b int32) int {
 		x, y := &seg.batches[a], &seg.batches[b]
-		return cmp.Or(cmp.Compare(x.topic, y.topic), cmp.Compare(x.partition, y.partition), cmp.Compare(a, b))
+		return cmp.Or(cmp.Compare(shard(x.topic), shard(y.topic)), cmp.Compare(x.topic, y.topic), cmp.Compare(x.partition, y.partition), cmp.Compare(a, b))
 	})
 	byBatch, starts := seg.partsByBatch()
 

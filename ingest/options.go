@@ -13,6 +13,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"go.opentelemetry.io/otel/trace/noop"
 
+	"github.com/forebaymq/forebay/metadata"
 	"github.com/forebaymq/forebay/objectstore"
 	"github.com/forebaymq/forebay/segment"
 )
@@ -23,6 +24,7 @@ type Options struct {
 	Committer Committer         // required
 	Sink      BlockSink         // nil: own flushes are not kept in a cache
 
+	Shards           int                 // of the metadata log: batches of one shard stand together in a segment; default metadata.DefaultShards
 	SegmentBytes     int                 // seal at this many encoded bytes; default 8 MiB
 	SegmentBatches   int                 // seal at this many batches; default 20,000
 	CommitBytes      int                 // seal when the commit would take about this many bytes in the metadata log; default 900 KiB
@@ -44,6 +46,7 @@ type Options struct {
 
 // WithDefaults returns o with every zero field replaced by its default.
 func (o Options) WithDefaults() Options {
+	def(&o.Shards, metadata.DefaultShards)
 	def(&o.SegmentBytes, 8<<20)
 	def(&o.SegmentBatches, 20_000)
 	def(&o.CommitBytes, 900<<10)
@@ -85,6 +88,7 @@ func (o Options) Validate() error {
 	}
 	check(o.Store != nil, "Store", "is required")
 	check(o.Committer != nil, "Committer", "is required")
+	check(o.Shards > 0, "Shards", "must be positive")
 	check(o.SegmentBytes > 0 && o.SegmentBytes <= 1<<30, "SegmentBytes", "must be in 1..1 GiB")
 	check(o.SegmentBatches > 0, "SegmentBatches", "must be positive")
 	check(o.CommitBytes > 0 && o.CommitBytes <= 1400<<10, "CommitBytes", "must be in 1..1400 KiB: a metadata entry is at most 1.5 MiB")
