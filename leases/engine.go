@@ -32,6 +32,7 @@ type Engine struct {
 	}
 
 	copies *signals // queues with dead letters that wait for their copy
+	admin  *admin   // see admin.go
 }
 
 // New makes an engine. Start starts its background work, Close ends it.
@@ -44,7 +45,11 @@ func New(o Options) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Engine{o: o, m: m, copies: newSignals()}
+	a, err := newAdmin(&o)
+	if err != nil {
+		return nil, err
+	}
+	e := &Engine{o: o, m: m, copies: newSignals(), admin: a}
 	e.actives.byID = map[metadata.SubscriptionID]*active{}
 	return e, nil
 }

@@ -25,7 +25,7 @@ func (e *Engine) Start() {
 
 // loops are the background work. Each returns when its context ends.
 func (e *Engine) loops() []func(ctx context.Context) {
-	return []func(context.Context){}
+	return append([]func(context.Context){}, e.adminLoops()...)
 }
 
 // spawn runs f in a goroutine that Close waits for; false when the engine is closed.

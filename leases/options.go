@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"log/slog"
 	"time"
 
@@ -38,6 +39,11 @@ type Catalog interface {
 	PutSubscription(ctx context.Context, tenant, topic, name string,
 		decide func(current *metadata.Subscription) (api.SubscriptionConfig, []api.PartitionOffset, error)) (s *metadata.Subscription, created bool, err error)
 	DeleteSubscription(ctx context.Context, tenant, topic, name string) (*metadata.Subscription, error)
+	// AllSubscriptions goes through the subscriptions of all tenants.
+	AllSubscriptions() iter.Seq[*metadata.Subscription]
+	// Locate gives up to max live batches, ascending, from the first one whose Last is at or after offset: where statistics find the age of a
+	// record without reading it.
+	Locate(id metadata.TopicID, partition int32, offset int64, max int) ([]metadata.IndexEntry, metadata.PartitionInfo, error)
 }
 
 // UnreadableError says that records can never be read: their bytes are corrupt, or their object is gone. It is in the chain of the error of
@@ -103,6 +109,9 @@ type Options struct {
 	IdleAfter time.Duration
 	// EvictInterval is how often idle subscriptions are looked for; default 1 min.
 	EvictInterval time.Duration
+	// CustodyInterval is how often each subscription is looked after by some node: redrives that a dead node left, dead letters that wait for
+	// their copy or that retention is about to delete; default 1 min.
+	CustodyInterval time.Duration
 	// CallTimeout bounds work that no request waits for, and calls that several requests share; default 15 s.
 	CallTimeout time.Duration
 	// ReadTimeout bounds reading the records of a lease; default 20 s.
@@ -123,7 +132,7 @@ func (o Options) WithDefaults() Options {
 		value time.Duration
 	}{
 		{&o.FlushDelay, 20 * time.Millisecond}, {&o.RescueAge, 500 * time.Millisecond}, {&o.SweepInterval, time.Second},
-		{&o.AuditInterval, 5 * time.Second}, {&o.IdleAfter, 15 * time.Minute}, {&o.EvictInterval, time.Minute},
+		{&o.AuditInterval, 5 * time.Second}, {&o.IdleAfter, 15 * time.Minute}, {&o.EvictInterval, time.Minute}, {&o.CustodyInterval, time.Minute},
 		{&o.CallTimeout, 15 * time.Second}, {&o.ReadTimeout, 20 * time.Second}, {&o.HandoverSlack, 20 * time.Millisecond},
 	} {
 		if *d.field == 0 {
@@ -162,7 +171,7 @@ func (o Options) Validate() error {
 		value time.Duration
 	}{
 		{"FlushDelay", o.FlushDelay}, {"RescueAge", o.RescueAge}, {"SweepInterval", o.SweepInterval}, {"AuditInterval", o.AuditInterval},
-		{"IdleAfter", o.IdleAfter}, {"EvictInterval", o.EvictInterval}, {"CallTimeout", o.CallTimeout}, {"ReadTimeout", o.ReadTimeout},
+		{"IdleAfter", o.IdleAfter}, {"EvictInterval", o.EvictInterval}, {"CustodyInterval", o.CustodyInterval}, {"CallTimeout", o.CallTimeout}, {"ReadTimeout", o.ReadTimeout},
 		{"HandoverSlack", o.HandoverSlack},
 	} {
 		if d.value <= 0 {

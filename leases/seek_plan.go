@@ -42,12 +42,15 @@ func fieldError(code api.Code, pointer, format string, args ...any) *api.Error {
 
 // seekShard gives what a shard is after a seek to an offset: everything below it is settled and nothing above. Dead letters below it stay, with
 // copies that are still to be made; those at or above it would be delivered and remembered both, and go. Retries and delayed records go: below the
-// offset they are settled, above it they are new. removed are the offsets of the pointers that are no more, ascending.
+// offset they are settled, above it they are new. removed are the offsets below it at which there is nothing to remember any more, ascending: those
+// above are void by the seek itself.
 func seekShard(now journal.Shard, pointers []journal.Pointer, to int64) (shard journal.Shard, kept []journal.Pointer, removed []int64) {
 	for _, p := range pointers {
-		if p.Kind == journal.Dead && p.Offset < to {
+		switch {
+		case p.Offset >= to:
+		case p.Kind == journal.Dead:
 			kept = append(kept, p)
-		} else {
+		default:
 			removed = append(removed, p.Offset)
 		}
 	}

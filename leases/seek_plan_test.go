@@ -55,7 +55,7 @@ func TestSeekShard(t *testing.T) {
 	if diff := cmp.Diff([]journal.Pointer{{Offset: 1, Kind: journal.Dead}, {Offset: 3, Kind: journal.Dead, CopyPending: true}}, kept); diff != "" {
 		t.Errorf("kept (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff([]int64{2, 4, 6, 7, 8, 9}, removed); diff != "" {
+	if diff := cmp.Diff([]int64{2, 4}, removed); diff != "" {
 		t.Errorf("removed (-want +got):\n%s", diff)
 	}
 }

@@ -1,0 +1,197 @@
+package leases
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/forebaymq/forebay/api"
+	"github.com/forebaymq/forebay/leases/journal"
+	"github.com/forebaymq/forebay/leases/store"
+	"github.com/forebaymq/forebay/metadata"
+	"github.com/forebaymq/forebay/segment"
+)
+
+const (
+	// copyStep is how many dead letters are copied in one publish at most, and copyBytes after how many bytes it ends.
+	copyStep  = 200
+	copyBytes = 4 << 20
+	// copiersAtOnce is how many subscriptions a node makes copies for at the same time.
+	copiersAtOnce = 4
+	// copyRetry is the pause before copies that failed are tried again, and before a subscription is looked at whose copies another node makes.
+	copyRetry = time.Second
+	// copyLease is how long a copier that is not heard of keeps others from the subscription.
+	copyLease = 30 * time.Second
+)
+
+// errCopiedElsewhere: another node makes the copies of the subscription.
+var errCopiedElsewhere = errors.New("another node copies the dead letters")
+
+// copyLoop makes the copies of dead letters of all the queues that have some to be made. A copy is committed before its dead letter is settled: a node that
+// dies in between leaves one that is copied again, with the same event ID.
+func (e *Engine) copyLoop(ctx context.Context) {
+	slots := make(chan struct{}, copiersAtOnce)
+	for {
+		queues := e.copies.wait(ctx)
+		if queues == nil {
+			return
+		}
+		for _, q := range queues {
+			select {
+			case slots <- struct{}{}:
+			case <-ctx.Done():
+				return
+			}
+			e.spawn(func() {
+				err := e.copyDead(ctx, q)
+				<-slots
+				if err == nil || gone(err) || ctx.Err() != nil {
+					return
+				}
+				if !errors.Is(err, errCopiedElsewhere) {
+					e.admin.m.copies.failed.Inc()
+					e.o.Logger.Warn("dead letters are not copied yet", "tenant", q.sub.Tenant, "topic", q.sub.Topic, "subscription", q.sub.Name, "error", err)
+				}
+				if e.pause(ctx, copyRetry) {
+					e.copies.add(q)
+				}
+			})
+		}
+	}
+}
+
+// copyDead copies the dead letters of a queue that wait for it, until none does.
+func (e *Engine) copyDead(ctx context.Context, q *queue) (err error) {
+	const name = "copies"
+	defer func() {
+		if unlocked := e.o.Store.Unlock(ctx, &q.store, name, e.admin.holder); err == nil {
+			err = unlocked
+		}
+	}()
+	for {
+		held, err := e.o.Store.Lock(ctx, &q.store, name, e.admin.holder, copyLease)
+		if err != nil {
+			return err
+		}
+		if !held {
+			return errCopiedElsewhere
+		}
+		if q, err = e.byID(q.id); err != nil { // as it is now
+			return err
+		}
+		var pending []store.DeadLetter
+		err = e.call(ctx, q, func(ctx context.Context) (err error) {
+			pending, err = e.o.Store.PendingCopies(ctx, &q.store, copyStep)
+			return err
+		})
+		if err != nil || len(pending) == 0 {
+			return err
+		}
+		copied, lost, err := e.copySome(ctx, q, pending)
+		if err != nil {
+			return err
+		}
+		if err := e.mark(ctx, q, lost, e.o.Store.MarkExpired); err != nil {
+			return err
+		}
+		e.admin.m.copies.expired.Add(float64(len(lost)))
+		if err := e.mark(ctx, q, append(copied, lost...), e.o.Store.Buried); err != nil {
+			return err
+		}
+	}
+}
+
+// copySome copies as many dead letters as one publish takes: copied are those that are in the dead-letter topic now, or that cannot be copied because
+// there is no such topic any more, and lost those whose record cannot be read any more. A queue is not held up for ever by a topic that somebody
+// deleted: the dead letters are there all the same.
+func (e *Engine) copySome(ctx context.Context, q *queue, dead []store.DeadLetter) (copied, lost []journal.Target, err error) {
+	to, err := e.copyTarget(q)
+	if err != nil {
+		return nil, nil, err
+	}
+	if to == nil {
+		e.admin.m.copies.refused.Add(float64(len(dead)))
+		for i := range dead {
+			copied = append(copied, journal.Target{Partition: dead[i].Partition, Offset: dead[i].Offset})
+		}
+		return copied, nil, nil
+	}
+	if err := e.o.View.Sync(ctx); err != nil { // another node may have seen records that this one has not
+		return nil, nil, err
+	}
+	positions := make([]Target, len(dead))
+	for i := range dead {
+		positions[i] = Target{dead[i].Partition, dead[i].Offset}
+	}
+	read, err := e.readSome(ctx, q, positions, copyBytes)
+	if err != nil {
+		return nil, nil, err
+	}
+	var records []segment.Record
+	var partitions []int32
+	for i := range dead {
+		d := &dead[i]
+		r, reached := read[positions[i]]
+		at := journal.Target{Partition: d.Partition, Offset: d.Offset}
+		switch {
+		case !reached:
+		case r == nil:
+			lost = append(lost, at)
+		default:
+			c, partition := deadCopy(q.sub, d, r, to)
+			records, partitions, copied = append(records, c), append(partitions, partition), append(copied, at)
+		}
+	}
+	if len(records) > 0 {
+		if _, err := e.o.Publisher.Publish(ctx, to, records, partitions); err != nil {
+			return nil, nil, err
+		}
+		e.admin.m.copies.done.Add(float64(len(records)))
+	}
+	return copied, lost, nil
+}
+
+// readSome reads the records at positions, and says nil of one that cannot be read any more. Positions that were not come to are absent; one
+// is come to at least.
+func (e *Engine) readSome(ctx context.Context, q *queue, positions []Target, maxBytes int64) (map[Target]*segment.Record, error) {
+	out := map[Target]*segment.Record{}
+	sorted := sortedTargets(positions)
+	records, reached, err := e.records(ctx, q, sorted, maxBytes)
+	if err != nil {
+		return nil, err
+	}
+	for _, t := range sorted[:reached] {
+		out[t] = records[t]
+	}
+	return out, nil
+}
+
+// copyTarget gives the topic that copies go to, or nil when there is none to which they may go.
+func (e *Engine) copyTarget(q *queue) (*metadata.Topic, error) {
+	name := q.sub.Config.DeadLetterTopic
+	if name == "" {
+		return nil, nil
+	}
+	to, err := e.o.View.Topic(q.sub.Tenant, name)
+	switch {
+	case api.CodeOf(err) == api.CodeUnknownTopic, err == nil && !mayCopy(q.topic, to):
+		return nil, nil
+	case err != nil:
+		return nil, err
+	}
+	return to, nil
+}
+
+// mark tells the store something about dead letters.
+func (e *Engine) mark(ctx context.Context, q *queue, targets []journal.Target,
+	say func(context.Context, *store.Queue, []journal.Target) (*store.Effects, error)) error {
+	if len(targets) == 0 {
+		return nil
+	}
+	var f *store.Effects
+	if err := e.call(ctx, q, func(ctx context.Context) (err error) { f, err = say(ctx, &q.store, targets); return err }); err != nil {
+		return err
+	}
+	e.effects(q, f)
+	return nil
+}
