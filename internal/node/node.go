@@ -137,7 +137,7 @@ func (n *Node) start(ctx context.Context) (err error) {
 		return fmt.Errorf("start fetch: %w", err)
 	}
 	if n.parts.ingest, err = ingest.New(ingest.Options{
-		Store: n.parts.store, Committer: n.parts.log, Sink: n.parts.fetch, SegmentBytes: n.c.SegmentBytes, Linger: n.c.Linger,
+		Store: n.parts.store, Committer: n.parts.log, Sink: n.parts.fetch, Shards: n.parts.log.Shards(), SegmentBytes: n.c.SegmentBytes, Linger: n.c.Linger,
 		MaxInFlightBytes: n.c.MemoryBytes, MaxTenantBytes: n.c.TenantBytes, Clock: n.c.Clock, Rand: n.c.Random, Logger: logger, Registerer: reg,
 		TracerProvider: n.parts.tracing.provider(),
 	}); err != nil {
