@@ -20,6 +20,7 @@ type node struct {
 	*Server
 	t   *testing.T
 	f   *fabric
+	q   *queues
 	hc  *http.Client
 	log *logBuffer
 }
@@ -56,6 +57,8 @@ func start(t *testing.T, change func(*Options)) *node {
 	t.Helper()
 	n := &node{t: t, f: newFabric(), log: &logBuffer{}}
 	o := testOptions(n.f, n.log)
+	n.q = newQueues(n.f)
+	o.Queues = n.q
 	if change != nil {
 		change(&o)
 	}

@@ -158,6 +158,9 @@ func (st *eventStream) run() error {
 	b := st.s.buffers.get()
 	defer st.s.buffers.put(b)
 
+	clock := st.s.o.Clock
+	tick := clock.NewTicker(min(st.s.o.Timeouts.Heartbeat, growthCheck))
+	defer tick.Stop()
 	// The first block has no data, so it is no event; it sets the time to wait before coming back, and where to go on from.
 	*b = append(*b, "retry: "...)
 	*b = strconv.AppendInt(*b, st.s.o.Timeouts.Retry.Milliseconds(), 10)
@@ -169,9 +172,6 @@ func (st *eventStream) run() error {
 	for i := range st.cursor.offsets {
 		st.follow(ctx, i)
 	}
-	clock := st.s.o.Clock
-	tick := clock.NewTicker(min(st.s.o.Timeouts.Heartbeat, growthCheck))
-	defer tick.Stop()
 	wrote := clock.Now()
 	for {
 		*b = (*b)[:0]
