@@ -189,18 +189,14 @@ func (c *Client) Task(ctx context.Context, topic, subscription, id string) (*Tas
 	return c.task(ctx, queueRequest("get task of", http.MethodGet, topic, subscription, "/tasks/"+url.PathEscape(id), safeTwice))
 }
 
-// CancelTask stops a redrive. What it has redriven stays so. nil, nil: the server has cancelled it and says no more.
+// CancelTask stops a redrive, and says how far it got. What it has redriven stays so.
 func (c *Client) CancelTask(ctx context.Context, topic, subscription, id string) (*Task, error) {
 	return c.task(ctx, queueRequest("cancel task of", http.MethodDelete, topic, subscription, "/tasks/"+url.PathEscape(id), safeTwice))
 }
 
 func (c *Client) task(ctx context.Context, r *request) (*Task, error) {
 	var t *Task
-	err := c.call(ctx, r, func(status int, body []byte) error {
-		t = nil
-		if status == http.StatusNoContent {
-			return nil
-		}
+	err := c.call(ctx, r, func(_ int, body []byte) error {
 		t = &Task{JSON: body}
 		return json.Unmarshal(body, t)
 	})

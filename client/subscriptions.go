@@ -40,9 +40,9 @@ type DeadLetterSettings struct {
 	Topic *Nullable[string] `json:"topic,omitempty"`
 }
 
-// FairShare names what a subscription shares its deliveries by: the record's key, or the first header of a name.
+// FairShare names what a subscription shares its deliveries by: the record's key ("key"), or the first header of a name ("header").
 type FairShare struct {
-	Key    bool   `json:"key,omitempty"`
+	By     string `json:"by"`
 	Header string `json:"header,omitempty"`
 }
 
@@ -268,18 +268,22 @@ type Peeked struct {
 	JSON    json.RawMessage
 }
 
-// Peek shows up to limit records that would be leased next, without leasing them. limit 0 = the server's default.
-func (c *Client) Peek(ctx context.Context, topic, name string, limit int) ([]Peeked, error) {
+// Peek shows up to most (at most 100) records that would be leased next, without leasing them. 0 = the server's default (10).
+func (c *Client) Peek(ctx context.Context, topic, name string, most int) ([]Peeked, error) {
 	r := queueRequest("peek", http.MethodGet, topic, name, "/peek", safeTwice)
-	r.query = pageQuery(limit, "")
+	if most > 0 {
+		r.query = url.Values{"max": {strconv.Itoa(most)}}
+	}
 	var peeked []Peeked
 	err := c.call(ctx, r, func(_ int, body []byte) error {
-		items, _, err := decodePage(body)
-		if err != nil {
+		var answer struct {
+			Messages []json.RawMessage `json:"messages"`
+		}
+		if err := json.Unmarshal(body, &answer); err != nil {
 			return err
 		}
-		peeked = make([]Peeked, len(items))
-		for i, item := range items {
+		peeked = make([]Peeked, len(answer.Messages))
+		for i, item := range answer.Messages {
 			p := &peeked[i]
 			p.JSON = item
 			var m jsonMessage

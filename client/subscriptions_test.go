@@ -22,18 +22,18 @@ func ptr[T any](v T) *T { return &v }
 func TestPutSubscription(t *testing.T) {
 	const answer = `{"name":"s","topic":"t","created":"2026-01-02T03:04:05.000Z","visibilityTimeout":"30s","maxAttempts":5,
 		"backoff":{"initial":"2s","max":"5m","multiplier":2,"jitter":true},"maxInFlight":1024,"maxAckedAhead":1024,"deadLetter":{"topic":"d"},
-		"gapPolicy":"fail","ordering":"none","fairShare":{"header":"h"},
+		"gapPolicy":"fail","ordering":"none","fairShare":{"by":"header","header":"h"},
 		"partitions":[{"partition":1,"frontier":4,"head":9,"logStart":2,"inFlight":1,"ackedAhead":2,"lag":3,"oldestUnackedAgeSeconds":1.5,"deadLetters":1,"retentionHeadroomSeconds":null}]}`
 	cl := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
-		want := `{"visibilityTimeout":"1m","start":"earliest","deadLetter":{"topic":null},"fairShare":{"header":"h"}}`
+		want := `{"visibilityTimeout":"1m","start":"earliest","deadLetter":{"topic":null},"fairShare":{"by":"header","header":"h"}}`
 		if r.Method != http.MethodPut || r.URL.Path != "/v1/topics/t/subscriptions/s" || string(body) != want {
 			t.Errorf("%s %s %s", r.Method, r.URL, body)
 		}
 		answerJSON(w, 201, answer)
 	})
 	s, created, err := cl.PutSubscription(t.Context(), "t", "s", SubscriptionSettings{
-		VisibilityTimeout: ptr("1m"), Start: ptr("earliest"), DeadLetter: &DeadLetterSettings{Topic: Null[string]()}, FairShare: Value(FairShare{Header: "h"}),
+		VisibilityTimeout: ptr("1m"), Start: ptr("earliest"), DeadLetter: &DeadLetterSettings{Topic: Null[string]()}, FairShare: Value(FairShare{By: "header", Header: "h"}),
 	})
 	if err != nil || !created || s.MaxAttempts != 5 || *s.DeadLetter.Topic != "d" || s.FairShare.Header != "h" || string(s.JSON) != answer {
 		t.Fatalf("%+v, %v, %v", s, created, err)
@@ -114,11 +114,11 @@ func TestSeek(t *testing.T) {
 
 func TestPeek(t *testing.T) {
 	cl := serve(t, func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path != "/v1/topics/t/subscriptions/s/peek" || r.URL.RawQuery != "limit=3" {
+		if r.URL.Path != "/v1/topics/t/subscriptions/s/peek" || r.URL.RawQuery != "max=3" {
 			t.Errorf("%s", r.URL)
 		}
-		answerJSON(w, 200, `{"items":[{"partition":1,"offset":5,"attempt":2,"dueAt":"2026-01-02T03:04:05.000Z","time":"2026-01-02T03:04:04.000Z","text":"x"},
-			{"partition":1,"offset":6,"attempt":1,"dueAt":null,"time":"2026-01-02T03:04:04.000Z"}],"nextCursor":null}`)
+		answerJSON(w, 200, `{"messages":[{"partition":1,"offset":5,"attempt":2,"dueAt":"2026-01-02T03:04:05.000Z","time":"2026-01-02T03:04:04.000Z","text":"x"},
+			{"partition":1,"offset":6,"attempt":1,"dueAt":null,"time":"2026-01-02T03:04:04.000Z"}]}`)
 	})
 	got, err := cl.Peek(t.Context(), "t", "s", 3)
 	if err != nil || len(got) != 2 || got[0].Offset != 5 || got[0].Attempt != 2 || got[0].DueAt.IsZero() || string(got[0].Value) != "x" || !got[1].DueAt.IsZero() || got[1].Value != nil {

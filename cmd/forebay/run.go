@@ -34,6 +34,10 @@ type cli struct {
 	Read    readCmd    `cmd:"" help:"Read records as JSON lines, up to the end."`
 	Tail    tailCmd    `cmd:"" help:"Follow a topic: records as JSON lines as they come."`
 
+	Subscriptions subscriptionsCmd `cmd:"" help:"List, show, create, update, move and delete subscriptions, the work queues of a topic."`
+	Work          workCmd          `cmd:"" help:"Work off a subscription: run a command for each record, or print and ack them."`
+	DLQ           dlqCmd           `cmd:"" name:"dlq" help:"List, redrive and discard dead letters."`
+
 	Token   tokenCmd   `cmd:"" help:"Print a development token, signed with the key of a data folder."`
 	Segment segmentCmd `cmd:"" help:"Look into segment objects."`
 	Bench   benchCmd   `cmd:"" help:"Measure a server: publish, read, poll."`

@@ -2,6 +2,8 @@ package work
 
 import (
 	"context"
+	"errors"
+	"time"
 
 	"github.com/forebaymq/forebay/client"
 )
@@ -10,13 +12,14 @@ import (
 type RawQueue interface {
 	LeaseRaw(ctx context.Context, o client.LeaseOptions) ([]client.RawMessage, error)
 	Ack(ctx context.Context, receipts []string) ([]client.SettleResult, error)
+	Nack(ctx context.Context, receipts []string, o client.NackOptions) ([]client.SettleResult, error)
 }
 
 // PrintOptions say what Print does.
 type PrintOptions struct {
 	Queue RawQueue
 	Lease client.LeaseOptions
-	// Print prints the records of one lease. They are acked when it has returned without an error.
+	// Print prints the records of one lease. They are acked when it has returned, and given back when it failed.
 	Print      func([]client.RawMessage) error
 	Once       bool // end after one lease
 	UntilEmpty bool // end when nothing can be leased
@@ -63,23 +66,30 @@ func Print(ctx context.Context, o PrintOptions) (s Stats, err error) {
 }
 
 func (o *PrintOptions) printAndAck(ctx context.Context, messages []client.RawMessage, s *Stats) error {
-	if err := o.Print(messages); err != nil {
-		s.Unsettled += int64(len(messages))
-		return err
-	}
 	receipts := make([]string, len(messages))
 	for i := range messages {
 		receipts[i] = messages[i].Receipt
 	}
-	results, err := o.Queue.Ack(ctx, receipts)
+	failed := o.Print(messages)
+	var results []client.SettleResult
+	var err error
+	count := &s.Acked
+	if failed == nil {
+		results, err = o.Queue.Ack(ctx, receipts)
+	} else {
+		count = &s.GivenBack
+		results, err = o.Queue.Nack(ctx, receipts, client.NackOptions{Delay: new(time.Duration), Reason: ErrStopped.Error()})
+	}
 	s.Unsettled += int64(len(receipts) - len(results))
 	for i := range results {
 		if results[i].Code == "" {
-			s.Acked++
+			*count++
 			continue
 		}
 		s.Lost++
-		o.Notify(results[i].Receipt, results[i].Err())
+		if failed == nil && o.Notify != nil {
+			o.Notify(results[i].Receipt, results[i].Err())
+		}
 	}
-	return err
+	return errors.Join(failed, err)
 }

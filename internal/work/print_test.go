@@ -36,10 +36,13 @@ func TestPrintThatFails(t *testing.T) {
 	stats, err := Print(t.Context(), PrintOptions{
 		Queue: q, Lease: client.LeaseOptions{Max: 2}, Once: true, Print: func([]client.RawMessage) error { return full },
 	})
-	if diff := cmp.Diff(Stats{Leased: 2, Unsettled: 2}, stats); !errors.Is(err, full) || diff != "" {
+	if diff := cmp.Diff(Stats{Leased: 2, GivenBack: 2}, stats); !errors.Is(err, full) || diff != "" {
 		t.Errorf("%v\n%s", err, diff)
 	}
 	q.expect(t, 0)
+	if len(q.ready) != 3 {
+		t.Errorf("%d records are ready", len(q.ready))
+	}
 }
 
 func TestPrintDrainsWhileParked(t *testing.T) {

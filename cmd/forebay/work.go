@@ -1,0 +1,220 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/forebaymq/forebay/api"
+	"github.com/forebaymq/forebay/client"
+	"github.com/forebaymq/forebay/internal/work"
+)
+
+type workCmd struct {
+	queueFlags
+	Command     []string       `arg:"" optional:"" help:"Command to run for each record, after --: the value on its standard input, the rest in RECORD_KEY, RECORD_PARTITION, RECORD_OFFSET, RECORD_ATTEMPT, RECORD_HEADERS (JSON) and others. Exit status 0 acks, anything else nacks with the last line of its standard error. Without a command records are printed as JSON lines and acked."`
+	Batch       int            `help:"Records of a lease; 0 = as many as commands may be started at once (100 without a command)." default:"0"`
+	Concurrency int            `help:"Commands at a time." default:"1"`
+	Visibility  *time.Duration `help:"How long leases live between extensions (default: the subscription's). After a crash of the worker its records wait that long." placeholder:"DURATION"`
+	Wait        time.Duration  `help:"How long one lease waits for records, at most 30s." default:"20s"`
+	NackDelay   *time.Duration `help:"Pause before a failed record is delivered again (default: the subscription's backoff)." placeholder:"DURATION"`
+	TimeLimit   time.Duration  `help:"End a command that takes longer, and nack its record; 0 = no limit." default:"0"`
+	Once        bool           `help:"End after one lease." xor:"until"`
+	UntilEmpty  bool           `help:"End when nothing can be leased. Records that are delayed, backing off or leased by others are not waited for." xor:"until"`
+	Output      string         `help:"How to print the summary, on standard error: text or json." enum:"text,json" default:"text"`
+}
+
+// workSummary is what a worker did.
+type workSummary struct {
+	Topic        string `json:"topic"`
+	Subscription string `json:"subscription"`
+	work.Stats
+	Seconds float64 `json:"seconds"`
+	Error   string  `json:"error,omitempty"`
+}
+
+func (c *workCmd) validate() error {
+	switch {
+	case c.Batch < 0 || c.Batch > api.MaxLeaseRecords:
+		return usagef("--batch must be 0 to %d", api.MaxLeaseRecords)
+	case c.Concurrency < 1 || c.Concurrency > api.MaxLeaseRecords:
+		return usagef("--concurrency must be 1 to %d", api.MaxLeaseRecords)
+	case c.Visibility != nil && (*c.Visibility < api.MinVisibility || *c.Visibility > api.MaxVisibility):
+		return usagef("--visibility must be %s to %s", api.MinVisibility, api.MaxVisibility)
+	case c.Wait < 0 || c.Wait > api.MaxWait:
+		return usagef("--wait must be 0 to %s", api.MaxWait)
+	case c.NackDelay != nil && (*c.NackDelay < 0 || *c.NackDelay > api.MaxNackDelay):
+		return usagef("--nack-delay must be 0 to %s", api.MaxNackDelay)
+	case c.TimeLimit < 0:
+		return usagef("--time-limit must not be negative")
+	case len(c.Command) == 0 && (c.Concurrency != 1 || c.NackDelay != nil || c.TimeLimit != 0):
+		return usagef("--concurrency, --nack-delay and --time-limit are for commands, and there is none (after --)")
+	}
+	if len(c.Command) > 0 {
+		// A command that is not there would make a dead letter of every record.
+		if _, err := exec.LookPath(c.Command[0]); err != nil {
+			return usageError{err}
+		}
+	}
+	return nil
+}
+
+func (c *workCmd) Run(ctx context.Context, e *env) error {
+	if err := c.validate(); err != nil {
+		return err
+	}
+	// Retries, signals, commands and records tell their troubles at the same time.
+	locked := *e
+	locked.err = work.LockWriter(e.err)
+	e = &locked
+	cl, err := c.client(e)
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	ctx, drain, stop := c.signals(ctx, e)
+	defer stop()
+	begin := time.Now()
+	queue := &work.Remote{Client: cl, Topic: c.Topic, Subscription: c.Subscription}
+	var stats work.Stats
+	if len(c.Command) > 0 {
+		stats, err = c.commands(ctx, e, queue, drain)
+	} else {
+		stats, err = c.lines(ctx, e, queue, drain)
+	}
+	if err == nil && (c.Once || c.UntilEmpty) && !stats.Whole() {
+		err = fmt.Errorf("%d of %d records were not acked", stats.Leased-stats.Acked, stats.Leased)
+	}
+	err = explainQueue(err)
+	return errors.Join(c.summary(e, stats, time.Since(begin), err), err)
+}
+
+// signals gives a context that ends at the second signal, and a channel that closes at the first. A third signal has its usual effect.
+func (c *workCmd) signals(ctx context.Context, e *env) (working context.Context, drain <-chan struct{}, stop func()) {
+	working, abort := context.WithCancel(context.WithoutCancel(ctx))
+	got := make(chan os.Signal, 2)
+	signal.Notify(got, syscall.SIGINT, syscall.SIGTERM)
+	first, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		select {
+		case <-ctx.Done():
+		case <-got:
+			fmt.Fprintln(e.err, "forebay: finishing what runs; a second signal ends it")
+		case <-working.Done():
+			return
+		}
+		close(first)
+		select {
+		case <-got:
+			signal.Stop(got)
+			abort()
+		case <-working.Done():
+		}
+	}()
+	return working, first, func() { signal.Stop(got); abort(); <-done }
+}
+
+// commands runs the command for each record.
+func (c *workCmd) commands(ctx context.Context, e *env, queue *work.Remote, drain <-chan struct{}) (work.Stats, error) {
+	visibility, err := c.visibility(ctx, queue)
+	if err != nil {
+		return work.Stats{}, err
+	}
+	command := &work.Command{
+		Args: c.Command, Environ: e.environ, Topic: c.Topic, Subscription: c.Subscription,
+		Stdout: shared(e.out), Stderr: e.err, TimeLimit: c.TimeLimit,
+	}
+	return work.Run(ctx, work.Options{
+		Queue: queue, Handle: command.Handle, Concurrency: c.Concurrency, Batch: c.Batch, Wait: c.Wait, Visibility: visibility, NackDelay: c.NackDelay,
+		Once: c.Once, UntilEmpty: c.UntilEmpty, Drain: drain,
+		Notify: func(m *client.Message, err error) {
+			if m == nil {
+				fmt.Fprintf(e.err, "forebay: %v\n", err)
+				return
+			}
+			fmt.Fprintf(e.err, "forebay: record %d:%d, attempt %d: %v\n", m.Partition, m.Offset, m.Attempt, err)
+		},
+	})
+}
+
+// shared gives a writer that several commands may use: a file as it is, so that it is theirs without a detour.
+func shared(w io.Writer) io.Writer {
+	if f, ok := w.(*os.File); ok {
+		return f
+	}
+	return work.LockWriter(w)
+}
+
+// visibility gives how long leases live: extensions must come sooner.
+func (c *workCmd) visibility(ctx context.Context, queue *work.Remote) (time.Duration, error) {
+	if c.Visibility != nil {
+		return *c.Visibility, nil
+	}
+	s, err := queue.Client.GetSubscription(ctx, c.Topic, c.Subscription)
+	if err != nil {
+		return 0, err
+	}
+	d, err := time.ParseDuration(s.VisibilityTimeout)
+	if err != nil || d < api.MinVisibility {
+		return 0, fmt.Errorf("visibility timeout of the subscription: %q is no duration that this command knows; name one with --visibility", s.VisibilityTimeout)
+	}
+	return d, nil
+}
+
+// lines prints records.
+func (c *workCmd) lines(ctx context.Context, e *env, queue *work.Remote, drain <-chan struct{}) (work.Stats, error) {
+	w := bufio.NewWriterSize(e.out, 64<<10)
+	o := client.LeaseOptions{Max: c.Batch, Wait: c.Wait}
+	if c.Visibility != nil {
+		o.Visibility = *c.Visibility
+	}
+	if o.Max == 0 {
+		o.Max = 100
+	}
+	return work.Print(ctx, work.PrintOptions{
+		Queue: queue, Lease: o, Once: c.Once, UntilEmpty: c.UntilEmpty, Drain: drain,
+		Print: func(messages []client.RawMessage) error {
+			for i := range messages {
+				if err := printLine(w, messages[i].JSON); err != nil {
+					return err
+				}
+			}
+			return w.Flush()
+		},
+		Notify: func(receipt string, err error) { fmt.Fprintf(e.err, "forebay: printed, but not acked: %v\n", err) },
+	})
+}
+
+func (c *workCmd) summary(e *env, s work.Stats, took time.Duration, failure error) error {
+	if c.Output == "json" {
+		sum := workSummary{Topic: c.Topic, Subscription: c.Subscription, Stats: s, Seconds: took.Seconds()}
+		if failure != nil {
+			sum.Error = failure.Error()
+		}
+		return printJSON(e.err, sum)
+	}
+	text := fmt.Sprintf("%d records leased from %s/%s: %d acked", s.Leased, c.Topic, c.Subscription, s.Acked)
+	for _, more := range []struct {
+		n    int64
+		what string
+	}{
+		{s.Nacked, "nacked"},
+		{s.Lost, "lost (the lease was gone: they are delivered again)"},
+		{s.GivenBack, "given back"},
+		{s.Unsettled, "not settled (the server could not be told: they are delivered again)"},
+	} {
+		if more.n > 0 {
+			text += fmt.Sprintf(", %d %s", more.n, more.what)
+		}
+	}
+	_, err := fmt.Fprintf(e.err, "%s, in %s\n", text, took.Round(time.Millisecond))
+	return err
+}
