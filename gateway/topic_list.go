@@ -31,7 +31,7 @@ func (s *Server) listTopics(rq *request) error {
 	}
 	items, next, err := visible(limit, after, rq.authorize(auth.Describe, auth.Topic, ""),
 		func(after string, limit int) ([]*metadata.Topic, string, error) {
-			items, next := s.o.Topics.Topics(rq.principal.Tenant, after, limit)
+			items, next := s.listOwn(rq.principal.Tenant, after, limit)
 			return items, next, nil
 		},
 		func(t *metadata.Topic) (string, error) {
@@ -60,6 +60,22 @@ func (s *Server) listTopics(rq *request) error {
 		}
 		return appendNextCursor(append(b, ']'), next)
 	})
+}
+
+// listOwn lists the topics that a tenant has made itself: those with reserved names, such as the journal of its queues, are not its business.
+func (s *Server) listOwn(tenant, after string, limit int) (own []*metadata.Topic, next string) {
+	for {
+		page, next := s.o.Topics.Topics(tenant, after, limit-len(own))
+		for _, t := range page {
+			if api.ValidName(t.Name) {
+				own = append(own, t)
+			}
+		}
+		if next == "" || len(own) == limit {
+			return own, next
+		}
+		after = next
+	}
 }
 
 // listParams gives the parameters of a list by name.

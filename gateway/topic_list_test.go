@@ -47,6 +47,31 @@ func TestListTopicsPages(t *testing.T) {
 	}
 }
 
+// Topics with reserved names are the fabric's own.
+func TestListTopicsHidesInternalOnes(t *testing.T) {
+	n := start(t, nil)
+	for _, name := range []string{"A", "__audit", "__journal", "a", "b"} {
+		n.f.elsewhere(tenantA, name, func(c *api.TopicConfig) { c.Partitions = 1 })
+	}
+	for limit := 1; limit <= 6; limit++ {
+		var names []string
+		for path := fmt.Sprint("/v1/topics?limit=", limit); path != ""; {
+			var page topicPage
+			n.call("GET", path, "").ok(200, &page)
+			for _, it := range page.Items {
+				names = append(names, it.Name)
+			}
+			path = ""
+			if page.NextCursor != nil {
+				path = fmt.Sprint("/v1/topics?limit=", limit, "&cursor=", *page.NextCursor)
+			}
+		}
+		if got := fmt.Sprint(names); got != "[A a b]" {
+			t.Errorf("limit %d: pages held %s", limit, got)
+		}
+	}
+}
+
 func TestListTopicsBoundsPartitions(t *testing.T) {
 	n := start(t, nil)
 	for i := range 3 {
