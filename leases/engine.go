@@ -19,17 +19,13 @@ type Engine struct {
 
 	actives struct {
 		sync.RWMutex
-		byID map[metadata.SubscriptionID]*active
+		byID     map[metadata.SubscriptionID]*active
+		draining bool // no leases any more
 	}
 
-	life struct {
-		sync.Mutex
-		started  bool
-		draining bool           // no leases any more
-		closed   bool           // no goroutines any more
-		running  sync.WaitGroup // of every goroutine; grows only while closed is false
-		ended    chan struct{}
-	}
+	life    life
+	flusher *flusher // changes that are not journalled yet
+	wakes   *wakes   // what other nodes are to be told
 
 	copies *signals // queues with dead letters that wait for their copy
 	admin  *admin   // see admin.go
@@ -41,22 +37,43 @@ func New(o Options) (*Engine, error) {
 	if err := o.Validate(); err != nil {
 		return nil, fmt.Errorf("lease engine options: %w", err)
 	}
-	m, err := newMetrics(o.Registerer)
-	if err != nil {
-		return nil, err
-	}
 	a, err := newAdmin(&o)
 	if err != nil {
 		return nil, err
 	}
-	e := &Engine{o: o, m: m, copies: newSignals(), admin: a}
+	e := &Engine{o: o, flusher: newFlusher(o.Clock), wakes: newWakes(), copies: newSignals(), admin: a}
+	e.ctx, e.cancel = context.WithCancelCause(context.Background()) // the engine's own life, which no request's is
+	e.life.loops, e.life.endLoops = context.WithCancelCause(e.ctx)
+	e.life.ended = make(chan struct{})
 	e.actives.byID = map[metadata.SubscriptionID]*active{}
+	if e.m, err = newMetrics(o.Registerer, e); err != nil {
+		return nil, err
+	}
 	return e, nil
 }
 
 // now is the engine's clock, Unix ms.
 func (e *Engine) now() int64 { return e.o.Clock.Now().UnixMilli() }
 
-// effects passes on what a call to the store did beside its answer.
+// effects passes on what a call to the store did beside its answer: changes to the journal, freed records to those who wait, here and elsewhere.
 func (e *Engine) effects(q *queue, f *store.Effects) {
+	if len(f.Dirty) > 0 {
+		e.flusher.mark(q)
+	}
+	if f.Lapsed > 0 {
+		e.m.lapsed.Add(float64(f.Lapsed))
+	}
+	if f.Died > 0 {
+		e.m.died.Add(float64(f.Died))
+	}
+	if f.Copies {
+		e.copies.add(q)
+	}
+	if f.NextDue > 0 {
+		q.line.dueAt(e.o.Clock.Now().Add(f.NextDue))
+	}
+	if f.Freed > 0 {
+		q.line.stir()
+		e.wakes.add(store.Wake{Subscription: q.id, Freed: f.Freed})
+	}
 }

@@ -10,7 +10,6 @@ import (
 	"github.com/forebaymq/forebay/api"
 	"github.com/forebaymq/forebay/leases/journal"
 	"github.com/forebaymq/forebay/leases/store"
-	"github.com/forebaymq/forebay/metadata"
 )
 
 const (
@@ -35,12 +34,12 @@ func (e *Engine) call(ctx context.Context, q *queue, f func(ctx context.Context)
 			if err := e.open(ctx, q, absent.Partitions); err != nil {
 				return err
 			}
-		case errors.Is(err, store.ErrStale): // overtaken by another opening: what it left is looked at in the next round
+		case stale(err): // overtaken by another opening: what it left is looked at in the next round
 		default:
 			return err
 		}
 	}
-	return &api.Error{Code: api.CodeLeasesUnavailable, Detail: "the lease store keeps losing the subscription's state", RetryAfter: time.Second}
+	return errLosing()
 }
 
 // opening is one attempt to open a subscription, shared by the calls of this node that need it.
@@ -89,7 +88,7 @@ func (e *Engine) openAgain(ctx context.Context, q *queue, partitions []int32) er
 	begun := e.o.Clock.Now()
 	for range maxOpens {
 		n, err := e.openOnce(ctx, q, partitions)
-		if errors.Is(err, store.ErrStale) {
+		if stale(err) {
 			e.m.opens.stale.Inc()
 			continue
 		}
@@ -151,6 +150,11 @@ func (e *Engine) openOnce(ctx context.Context, q *queue, partitions []int32) (in
 		}
 	}
 	q.forget()
+	// Leases that were lost with Redis are deliverable records now, here and on every node.
+	if slices.ContainsFunc(loads, func(l store.LoadRequest) bool { return !l.Keep }) {
+		q.line.stir()
+		e.wakes.add(store.Wake{Subscription: q.id, Freed: len(loads)})
+	}
 	return len(loads), nil
 }
 
@@ -192,9 +196,13 @@ func (e *Engine) writeOpenings(ctx context.Context, q *queue, which []int32, loa
 			}
 		}
 		loads = append(loads, l)
-		// A kept shard's opening carries the journal's state too. It is older than Redis's, which stays marked and follows within 100 ms; until
+		// A kept shard's opening carries what the journal knows, too. What Redis knows beyond that is marked there and follows within 100 ms; until
 		// then a loss of Redis costs what it would have cost before.
-		entries = append(entries, journal.Entry{Key: journal.ShardKey{Subscription: q.id, Partition: p}, Shard: state, Open: true})
+		opening := *state
+		if l.Keep {
+			opening.Version = has
+		}
+		entries = append(entries, journal.Entry{Key: journal.ShardKey{Subscription: q.id, Partition: p}, Shard: &opening, Open: true})
 	}
 	done := 0
 	for chunk := range slices.Chunk(entries, openEntries) {
@@ -228,6 +236,11 @@ func loadChunks(loads []store.LoadRequest) func(yield func([]store.LoadRequest) 
 	}
 }
 
+// stale says that another opening of a shard came between.
+func stale(err error) bool {
+	return errors.Is(err, store.ErrStale) || errors.Is(err, journal.ErrStale)
+}
+
 // unavailable is the answer for work that did not end in time.
 func unavailable(err error) error {
 	var coded *api.Error
@@ -241,10 +254,12 @@ func errDraining() error {
 	return &api.Error{Code: api.CodeOverloaded, Detail: "the node is shutting down: ask another one", RetryAfter: time.Second}
 }
 
-// errGone is what a request gets whose subscription was deleted while it ran.
+// gone says that the subscription was deleted while the request ran.
 func gone(err error) bool {
 	c := api.CodeOf(err)
 	return c == api.CodeUnknownSubscription || c == api.CodeUnknownTopic
 }
 
-var _ = metadata.SubscriptionID(0)
+func errLosing() error {
+	return &api.Error{Code: api.CodeLeasesUnavailable, Detail: "the lease store keeps losing the subscription's state", RetryAfter: time.Second}
+}

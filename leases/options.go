@@ -112,10 +112,8 @@ type Options struct {
 	// CustodyInterval is how often each subscription is looked after by some node: redrives that a dead node left, dead letters that wait for
 	// their copy or that retention is about to delete; default 1 min.
 	CustodyInterval time.Duration
-	// CallTimeout bounds work that no request waits for, and calls that several requests share; default 15 s.
+	// CallTimeout bounds work that no request waits for, and what several requests share: a look for records with the reading of them; default 15 s.
 	CallTimeout time.Duration
-	// ReadTimeout bounds reading the records of a lease; default 20 s.
-	ReadTimeout time.Duration
 	// HandoverSlack: leases that were reserved longer ago than this are extended before they are handed out; default 20 ms.
 	HandoverSlack time.Duration
 
@@ -133,7 +131,7 @@ func (o Options) WithDefaults() Options {
 	}{
 		{&o.FlushDelay, 20 * time.Millisecond}, {&o.RescueAge, 500 * time.Millisecond}, {&o.SweepInterval, time.Second},
 		{&o.AuditInterval, 5 * time.Second}, {&o.IdleAfter, 15 * time.Minute}, {&o.EvictInterval, time.Minute}, {&o.CustodyInterval, time.Minute},
-		{&o.CallTimeout, 15 * time.Second}, {&o.ReadTimeout, 20 * time.Second}, {&o.HandoverSlack, 20 * time.Millisecond},
+		{&o.CallTimeout, 15 * time.Second}, {&o.HandoverSlack, 20 * time.Millisecond},
 	} {
 		if *d.field == 0 {
 			*d.field = d.value
@@ -171,7 +169,7 @@ func (o Options) Validate() error {
 		value time.Duration
 	}{
 		{"FlushDelay", o.FlushDelay}, {"RescueAge", o.RescueAge}, {"SweepInterval", o.SweepInterval}, {"AuditInterval", o.AuditInterval},
-		{"IdleAfter", o.IdleAfter}, {"EvictInterval", o.EvictInterval}, {"CustodyInterval", o.CustodyInterval}, {"CallTimeout", o.CallTimeout}, {"ReadTimeout", o.ReadTimeout},
+		{"IdleAfter", o.IdleAfter}, {"EvictInterval", o.EvictInterval}, {"CustodyInterval", o.CustodyInterval}, {"CallTimeout", o.CallTimeout},
 		{"HandoverSlack", o.HandoverSlack},
 	} {
 		if d.value <= 0 {

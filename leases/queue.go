@@ -16,6 +16,10 @@ type queue struct {
 	store store.Queue // goes with every call to the store
 }
 
+func (q *queue) name() Name {
+	return Name{Tenant: q.sub.Tenant, Topic: q.sub.Topic, Subscription: q.sub.Name}
+}
+
 // lookup finds a subscription by name in what this node has applied, and asks for what it may have missed only when it is not there. That is
 // enough for leasing and settling: a subscription that was deleted elsewhere is not in Redis any more, and opening it looks again.
 func (e *Engine) lookup(ctx context.Context, n Name) (*queue, error) {
@@ -66,7 +70,13 @@ func (e *Engine) describe(sub *metadata.Subscription) (*queue, error) {
 		ID: sub.ID, MaxAttempts: c.MaxAttempts, Backoff: c.Backoff, MaxInFlight: c.MaxInFlight, MaxAckedAhead: c.MaxAckedAhead,
 		Ordered: c.Ordering == api.OrderingKey, Fair: c.FairShare.Enabled(), CopyDead: c.DeadLetterTopic != "", SkipGaps: c.GapPolicy == api.GapSkip,
 	}}
-	// Two descriptions may race here. The older one is only used by the request that found it.
-	a.described.Store(q)
-	return q, nil
+	for {
+		newest := a.described.Load()
+		if newest != nil && (newest.sub.Version > sub.Version || newest.sub.Version == sub.Version && newest.topic.Version > topic.Version) {
+			return q, nil // found before the change; only the request that found it uses it
+		}
+		if a.described.CompareAndSwap(newest, q) {
+			return q, nil
+		}
+	}
 }
