@@ -44,7 +44,11 @@ func (g *group) deliver() {
 		grants := g.grants
 		g.grants = nil
 		holes, dropped := g.distribute(grants)
-		if dropped == 0 || len(g.waiters) == 0 || g.err != nil || round == maxRounds {
+		if dropped == 0 || len(g.waiters) == 0 || g.err != nil {
+			break
+		}
+		if round == maxRounds {
+			g.q.line.stir() // there may be more behind it
 			break
 		}
 		if err := g.reserveMore(holes); err != nil && g.waiters[0].count == 0 {
@@ -63,7 +67,7 @@ func (g *group) reserveMore(holes map[int32]int64) error {
 	}
 	want = min(want, groupRecords)
 	l, err := g.e.choose(g.q, false, false)
-	if err != nil || len(l.fresh) == 0 {
+	if err != nil {
 		return err
 	}
 	for i, f := range l.fresh {
@@ -272,12 +276,7 @@ func (e *Engine) release(ctx context.Context, q *queue, receipts []store.Receipt
 
 // extend gives leases that nobody has seen yet their whole time again.
 func (g *group) extend(receipts []store.Receipt) (*store.Settled, error) {
-	now := g.e.o.Clock.Now()
-	s, err := g.e.settle(g.ctx, g.q, store.OpExtend, receipts, store.SettleOptions{Visibility: g.visibility})
-	if err == nil {
-		g.begun = now
-	}
-	return s, err
+	return g.e.settle(g.ctx, g.q, store.OpExtend, receipts, store.SettleOptions{Visibility: g.visibility})
 }
 
 // handOver gives w what was found for it. The lease clock starts here: leases that were reserved a while ago are extended first.

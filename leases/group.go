@@ -72,7 +72,7 @@ func (g *group) lookEverywhere() error {
 // reserve leases up to want records.
 func (g *group) reserve(want int, l look) error {
 	now := g.e.o.Clock.Now()
-	if len(g.grants) == 0 {
+	if g.begun.IsZero() {
 		g.begun = now
 	}
 	for admitted := false; ; {
