@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"time"
+
+	"github.com/forebaymq/forebay/api"
 )
 
 const contentJSON = "application/json"
@@ -81,4 +83,31 @@ func decodeMessagesJSON(body []byte) ([]Message, error) {
 		}
 	}
 	return messages, nil
+}
+
+// decodeSettledJSON appends the results of a JSON answer, which come in the order of the receipts asked about.
+func decodeSettledJSON(body []byte, receipts []string, results []SettleResult) ([]SettleResult, error) {
+	var answer struct {
+		Results []struct {
+			Receipt        string    `json:"receipt"`
+			Code           api.Code  `json:"code"`
+			LeaseExpiresAt time.Time `json:"leaseExpiresAt"`
+		} `json:"results"`
+	}
+	if err := json.Unmarshal(body, &answer); err != nil {
+		return results, err
+	}
+	if len(answer.Results) != len(receipts) {
+		return results, fmt.Errorf("%d results for %d receipts", len(answer.Results), len(receipts))
+	}
+	for i, r := range answer.Results {
+		if r.Receipt != receipts[i] {
+			return results, fmt.Errorf("result %d is about another receipt", i)
+		}
+		if r.Code == "OK" {
+			r.Code = ""
+		}
+		results = append(results, SettleResult{Receipt: r.Receipt, Code: r.Code, LeaseExpiresAt: r.LeaseExpiresAt})
+	}
+	return results, nil
 }

@@ -45,6 +45,28 @@ func (c *Client) AckMany(ctx context.Context, topic, subscription string, receip
 	return c.settle(ctx, "ack", topic, subscription, receipts, encodeReceipts)
 }
 
+// AckManyJSON is AckMany in the JSON form, for comparison.
+func (c *Client) AckManyJSON(ctx context.Context, topic, subscription string, receipts []string) ([]SettleResult, error) {
+	results := make([]SettleResult, 0, len(receipts))
+	for len(receipts) > 0 {
+		some := receipts[:min(len(receipts), api.MaxReceiptsPerRequest)]
+		r, err := queueRequest("ack", http.MethodPost, topic, subscription, "/ack", safeTwice).withJSON(map[string][]string{"receipts": some})
+		if err != nil {
+			return results, err
+		}
+		before := len(results)
+		err = c.call(ctx, r, func(_ int, body []byte) (err error) {
+			results, err = decodeSettledJSON(body, some, results[:before])
+			return err
+		})
+		if err != nil {
+			return results[:before], err
+		}
+		receipts = receipts[len(some):]
+	}
+	return results, nil
+}
+
 // Nack gives one record back as failed. ErrLeaseLost: the lease was gone, and nothing changed.
 func (c *Client) Nack(ctx context.Context, topic, subscription, receipt string, o NackOptions) error {
 	results, err := c.NackMany(ctx, topic, subscription, []string{receipt}, o)

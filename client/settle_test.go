@@ -3,6 +3,7 @@ package client
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"sync/atomic"
 	"testing"
@@ -159,6 +160,25 @@ func TestSettleWithTheWrongNumberOfResults(t *testing.T) {
 		}, WithRetry(RetryPolicy{Attempts: 1}))
 		if _, err := cl.AckMany(t.Context(), "t", "s", []string{"a", "b"}); err == nil {
 			t.Errorf("%d results for 2 receipts are accepted", n)
+		}
+	}
+}
+
+func TestAckInJSON(t *testing.T) {
+	answer := `{"results":[{"receipt":"a","code":"OK"},{"receipt":"b","code":"LEASE_LOST"}]}`
+	cl := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if body, _ := io.ReadAll(r.Body); string(body) != `{"receipts":["a","b"]}` || r.Header.Get("Content-Type") != contentJSON {
+			t.Errorf("%s %s", r.Header, body)
+		}
+		answerJSON(w, 200, answer)
+	}, WithRetry(RetryPolicy{Attempts: 1}))
+	got, err := cl.AckManyJSON(t.Context(), "t", "s", []string{"a", "b"})
+	if diff := cmp.Diff([]SettleResult{{Receipt: "a"}, {Receipt: "b", Code: api.CodeLeaseLost}}, got); err != nil || diff != "" {
+		t.Errorf("%v\n%s", err, diff)
+	}
+	for _, answer = range []string{`{"results":[]}`, `{"results":[{"receipt":"b"},{"receipt":"a"}]}`, `{`} {
+		if _, err := cl.AckManyJSON(t.Context(), "t", "s", []string{"a", "b"}); err == nil {
+			t.Errorf("%s is accepted", answer)
 		}
 	}
 }

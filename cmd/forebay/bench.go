@@ -16,6 +16,7 @@ type benchCmd struct {
 	Publish benchPublishCmd `cmd:"" help:"Throughput and ack latency of publishes."`
 	Read    benchReadCmd    `cmd:"" help:"Throughput of a replay of a whole topic."`
 	Poll    benchPollCmd    `cmd:"" help:"Time from a publish to the answer of a long poll that waits for it, on an idle system."`
+	Queue   benchQueueCmd   `cmd:"" help:"Throughput and latency of lease and ack, and whether each record was settled once."`
 }
 
 // benchFlags are those of every measurement.

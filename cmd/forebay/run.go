@@ -40,7 +40,7 @@ type cli struct {
 
 	Token   tokenCmd   `cmd:"" help:"Print a development token, signed with the key of a data folder."`
 	Segment segmentCmd `cmd:"" help:"Look into segment objects."`
-	Bench   benchCmd   `cmd:"" help:"Measure a server: publish, read, poll."`
+	Bench   benchCmd   `cmd:"" help:"Measure a server: publish, read, poll, queue."`
 	Show    configCmd  `cmd:"" name:"config" help:"Print the effective settings of serve or dev, and where each comes from."`
 	Version versionCmd `cmd:"" help:"Print the version."`
 }

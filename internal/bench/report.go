@@ -75,6 +75,20 @@ func (r *recorder) latency() Latency {
 	return latencyOf(r.mu.latency)
 }
 
+// errors gives a copy of the counts by code.
+func (r *recorder) errors() map[string]int64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return maps.Clone(r.mu.errors)
+}
+
+// totals gives the successes' records and bytes, and the time of the newest.
+func (r *recorder) totals() (records, bytes int64, last time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.mu.records, r.mu.bytes, r.mu.last
+}
+
 func latencyOf(h *hdrhistogram.Histogram) Latency {
 	ms := func(micros int64) float64 { return float64(micros) / 1000 }
 	q := func(p float64) float64 { return ms(h.ValueAtQuantile(p)) }
