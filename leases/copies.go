@@ -116,9 +116,6 @@ func (e *Engine) copySome(ctx context.Context, q *queue, dead []store.DeadLetter
 		}
 		return copied, nil, nil
 	}
-	if err := e.o.View.Sync(ctx); err != nil { // another node may have seen records that this one has not
-		return nil, nil, err
-	}
 	positions := make([]Target, len(dead))
 	for i := range dead {
 		positions[i] = Target{dead[i].Partition, dead[i].Offset}

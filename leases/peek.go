@@ -97,6 +97,7 @@ func compareTargets(a, b Target) int {
 // readRange reads the records of [from, to) of a partition into out until they have maxBytes; one at least, if there is any. It says how many bytes
 // they have, and up to where it came.
 func (e *Engine) readRange(ctx context.Context, q *queue, partition int32, from, to, maxBytes int64, out map[Target]*segment.Record) (bytes, next int64, err error) {
+	synced := false
 	for from < to && bytes < maxBytes {
 		records, next, err := e.o.Reader.Read(ctx, q.sub.Tenant, q.sub.TopicID, partition, from, int(to-from), maxBytes-bytes)
 		var unreadable *UnreadableError
@@ -115,10 +116,17 @@ func (e *Engine) readRange(ctx context.Context, q *queue, partition int32, from,
 				bytes += recordBytes(r)
 			}
 		}
-		if next <= from {
-			return bytes, to, nil // the head: nothing is there
+		switch {
+		case next > from:
+			from = next
+		case synced:
+			return bytes, to, nil // nothing is there
+		default: // another node knew a higher head
+			synced = true
+			if err := e.o.View.Sync(ctx); err != nil {
+				return bytes, from, err
+			}
 		}
-		from = next
 	}
 	return bytes, min(from, to), nil
 }

@@ -212,7 +212,7 @@ func (e *Engine) runner(id string) *runner {
 
 // startRunner works on a task on this node, unless it does so already.
 func (e *Engine) startRunner(q *queue, t journal.Task) {
-	ctx, cancel := context.WithCancelCause(e.ctx)
+	ctx, cancel := context.WithCancelCause(e.life.loops)
 	r := &runner{e: e, q: q, cancel: cancel, ended: make(chan struct{})}
 	r.mu.task = t
 	e.admin.tasks.Lock()

@@ -108,7 +108,7 @@ func (e *Engine) Seek(ctx context.Context, n Name, to SeekTarget) (*Stats, error
 			return nil, err
 		}
 	}
-	q.shards.forget()
+	q.forget()
 	e.effects(q, &store.Effects{Freed: len(targets) * q.store.MaxInFlight, NextDue: -1, Now: e.now()})
 	return e.stats(ctx, q)
 }
