@@ -24,6 +24,7 @@ type pacedBody struct {
 	start time.Time
 	n     int64 // bytes so far
 	moved int64 // n when the deadline was moved last
+	ended bool  // all of it is there
 }
 
 // beginBody sets the deadline under which the rest of the request must arrive, whoever reads it: a handler, or net/http, which discards
@@ -67,6 +68,7 @@ func (b *pacedBody) Close() error { return b.r.Close() }
 func (b *pacedBody) end(err error) {
 	b.s.m.bytesIn.Add(float64(b.n))
 	if err == nil {
+		b.ended = true
 		_ = b.rc.SetReadDeadline(time.Time{})
 	}
 }

@@ -26,6 +26,7 @@ import (
 	v3 "github.com/pb33f/libopenapi/datamodel/high/v3"
 
 	"github.com/forebaymq/forebay/api"
+	"github.com/forebaymq/forebay/leases"
 	"github.com/forebaymq/forebay/metadata"
 )
 
@@ -106,10 +107,9 @@ func TestOpenAPIHasEveryRouteAndNoOther(t *testing.T) {
 	}
 }
 
-// ofOtherRoutes are the codes that no route of this document can answer: work queues, groups and schemas have their own.
+// ofOtherRoutes are the codes that no route of this document can answer: groups and schemas have their own.
 var ofOtherRoutes = []api.Code{
-	api.CodeUnknownSubscription, api.CodeUnknownGroup, api.CodeStaleGeneration, api.CodeNotOwner, api.CodeRetentionGap, api.CodeIncompatibleSchema,
-	api.CodeLeaseLost, api.CodeSchemaViolation, api.CodeLeasesUnavailable,
+	api.CodeUnknownGroup, api.CodeStaleGeneration, api.CodeNotOwner, api.CodeIncompatibleSchema, api.CodeSchemaViolation,
 }
 
 func TestOpenAPIHasEveryCode(t *testing.T) {
@@ -242,6 +242,7 @@ func TestOpenAPIAgreesWithTheServer(t *testing.T) {
 	c := loadContract(t)
 	n := start(t, func(o *Options) { o.Limits.MaxRequestBytes = 4 << 10 })
 	n.f.topic("orders", func(cfg *api.TopicConfig) { cfg.Partitions = 2 })
+	n.q.subscribe("orders", "leaving")
 	n.f.topic("there", func(cfg *api.TopicConfig) { cfg.Residency = "us" })
 	n.f.positions = []metadata.ProducerPosition{{Topic: "orders", Partition: 1, Sequence: 4}}
 	const rec = `{"records":[{"key":"k","value":{"a":[1,null]},"headers":[["h","1"],["h","2"]],"time":"2026-01-02T03:04:05.678Z","id":"e1"},{"keyBase64":"AAE=","data":"AAEC","delay":"30s"},{"text":"","headers":{"a":"b"}},{"partition":1}]}`
@@ -260,6 +261,22 @@ func TestOpenAPIAgreesWithTheServer(t *testing.T) {
 		"GET /v1/topics/{topic}/partitions/{partition}/records": {"/v1/topics/orders/partitions/0/records", "", "Read"},
 		"GET /v1/topics/{topic}/partitions/{partition}/offset":  {"/v1/topics/orders/partitions/0/offset?timestamp=2026-01-02T03:04:05Z", "", "OffsetForTime"},
 		"GET /v1/topics/{topic}/stream":                         {"/v1/topics/orders/stream", "", "PartitionInfos"},
+		"GET " + queuesPath:                                     {"/v1/topics/orders/subscriptions", "", "Subscriptions"},
+		"PUT " + queuePath:                                      {work, `{"start":"earliest","backoff":{"max":"1h"},"deadLetter":{"topic":null},"fairShare":{"by":"header","header":"h"},"push":null}`, "PutSubscription"},
+		"GET " + queuePath:                                      {work, "", "Subscription"},
+		"DELETE " + queuePath:                                   {"/v1/topics/orders/subscriptions/leaving", "", "DeleteSubscription"},
+		"POST " + queuePath + "/lease":                          {work + "/lease", `{"max":2,"wait":"0s","visibility":"30s","requestId":"r","maxBytes":1000}`, "Lease"},
+		"GET " + queuePath + "/consume":                         {work + "/consume?max=1&wait=0s&visibility=30s&requestId=r&maxBytes=1000", "", "Lease"},
+		"POST " + queuePath + "/ack":                            {work + "/ack", `{"receipts":["0:1:n"]}`, "Settle"},
+		"POST " + queuePath + "/nack":                           {work + "/nack", `{"receipts":["0:1:n"],"delay":"1s","reason":"r"}`, "Settle"},
+		"POST " + queuePath + "/extend":                         {work + "/extend", `{"receipts":["0:1:n"],"visibility":"1m"}`, "Settle"},
+		"GET " + queuePath + "/peek":                            {work + "/peek?max=3", "", "Peek"},
+		"POST " + queuePath + "/seek":                           {work + "/seek", `{"offsets":{"0":5}}`, "Seek"},
+		"GET " + queuePath + "/dead-letters":                    {work + "/dead-letters?limit=5", "", "DeadLetters"},
+		"POST " + queuePath + "/dead-letters/redrive":           {work + "/dead-letters/redrive", `{"all":true,"ratePerSecond":5}`, "Redrive"},
+		"POST " + queuePath + "/dead-letters/discard":           {work + "/dead-letters/discard", `{"offsets":[{"partition":0,"offset":1}]}`, "Discard"},
+		"GET " + queuePath + "/tasks/{task}":                    {work + "/tasks/task-1", "", "Task"},
+		"DELETE " + queuePath + "/tasks/{task}":                 {work + "/tasks/task-1", "", "Task"},
 		"GET /healthz":                                          {"/healthz", "", ""},
 		"GET /readyz":                                           {"/readyz", "", "Available"},
 		"GET /openapi.json":                                     {"/openapi.json", "", ""},
@@ -285,17 +302,24 @@ func TestOpenAPIAgreesWithTheServer(t *testing.T) {
 	c.run(n, exchange{op: "GET /v1/producers/{producer}", path: "/v1/producers/p1?topic=orders", status: 200})
 	c.run(n, exchange{op: "GET /v1/topics/{topic}/stream", path: "/v1/topics/orders/stream?partition=1&offset=0", status: 200, opts: []func(*http.Request){header("Last-Event-ID", "1:0")}})
 
+	c.queueSuccesses(n)
+
 	for op, o := range ops {
 		success := 200
-		if op == "DELETE /v1/topics/{topic}" {
+		switch {
+		case op == "DELETE /v1/topics/{topic}", op == "DELETE "+queuePath:
 			success = 204
+		case strings.HasSuffix(op, "/redrive"):
+			success = 202
+		case strings.HasSuffix(op, "/lease"), strings.HasSuffix(op, "/consume"):
+			n.q.offer("orders", "work", text(1, "x"))
 		}
 		c.run(n, exchange{op: op, path: o.path, body: o.good, status: success})
 		for _, status := range documented[op] {
 			x := exchange{op: op, path: o.path, body: o.good, fail: map[string]error{}}
 			wait := false
 			switch status {
-			case "200", "201", "204":
+			case "200", "201", "202", "204":
 				continue
 			case "400":
 				x.path, x.invalid, x.status = addQuery(o.path, "nonsense=1"), true, 400
@@ -306,6 +330,9 @@ func TestOpenAPIAgreesWithTheServer(t *testing.T) {
 				if strings.Contains(o.path, "orders/") { // also by residency
 					c.run(n, exchange{op: op, path: strings.Replace(o.path, "orders/", "there/", 1), body: o.good, status: 403})
 				}
+				if op == "PUT "+queuePath {
+					c.run(n, exchange{op: op, path: o.path, body: `{"deadLetter":{"topic":"there"}}`, status: 403})
+				}
 			case "404":
 				x.status = 404
 				if op == "POST /v1/records" || op == "GET /v1/producers/{producer}" {
@@ -313,11 +340,19 @@ func TestOpenAPIAgreesWithTheServer(t *testing.T) {
 				} else {
 					x.path = strings.NewReplacer("orders", "missing", "gone", "missing").Replace(o.path)
 				}
+				if strings.Contains(op, queuePath) && !strings.HasPrefix(op, "PUT") {
+					c.run(n, exchange{op: op, path: strings.NewReplacer("/work", "/missing", "/leaving", "/missing").Replace(o.path), body: o.good, status: 404})
+				}
 			case "408":
 				wait = true
 			case "409":
 				x.status = 409
 				x.fail[o.call] = api.Errorf(api.CodeConflict, "others were faster")
+				if o.call == "Lease" {
+					x.fail[o.call] = api.Errorf(api.CodeRetentionGap, "lost").With("gaps", []map[string]int64{{"partition": 0, "from": 1, "to": 4}})
+				}
+			case "410":
+				x.path, x.body, x.status = o.path+"?receipt=0:1:n", "", 410
 			case "413":
 				x.body, x.invalid, x.status = large, true, 413
 			case "415":
@@ -343,6 +378,9 @@ func TestOpenAPIAgreesWithTheServer(t *testing.T) {
 			case "503":
 				x.status = 503
 				x.fail[o.call] = unavailable
+				if strings.Contains(op, queuesPath) {
+					x.fail[o.call] = api.Errorf(api.CodeLeasesUnavailable, "redis is down")
+				}
 			case "504":
 				x.status = 504
 				x.fail[o.call] = api.Errorf(api.CodeOutcomeUnknown, "the deadline came first")
@@ -366,6 +404,49 @@ func TestOpenAPIAgreesWithTheServer(t *testing.T) {
 	if t.Failed() {
 		t.Logf("seen: %v", slices.Sorted(maps.Keys(c.seen)))
 	}
+}
+
+// Paths of work queues in the document.
+const (
+	queuesPath = "/v1/topics/{topic}/subscriptions"
+	queuePath  = queuesPath + "/{subscription}"
+)
+
+// queueSuccesses calls the routes of work queues in the ways that they succeed, in an order that makes sense.
+func (c *contract) queueSuccesses(n *node) {
+	c.t.Helper()
+	run := func(op, path, body string, status int) {
+		c.t.Helper()
+		method, rest, _ := strings.Cut(op, " ")
+		c.run(n, exchange{op: method + " " + queuePath + rest, path: path, body: body, status: status})
+	}
+	run("PUT ", work, `{"visibilityTimeout":"30s","maxAttempts":5,"maxInFlight":10,"maxAckedAhead":10,"ordering":"none","gapPolicy":"skip","start":"2026-01-02T03:04:05Z","fairShare":{"by":"key"}}`, 201)
+	run("PUT ", work, `{"fairShare":null,"deadLetter":null,"ordering":"key"}`, 200)
+	run("PUT ", work, `{"ordering":"none"}`, 200)
+	run("POST /lease", work+"/lease", "", 204)
+	run("GET /consume", work+"/consume", "", 204)
+	n.q.offer("orders", "work", text(1, "a"), text(2, "b"), text(3, "c"), text(4, "d"), text(5, "e"))
+	run("POST /lease", work+"/lease", `{"max":5000}`, 200)
+	for _, one := range []struct {
+		call, params string
+		status       int
+	}{{"ack", "", 204}, {"nack", "&delay=0s&reason=r", 204}, {"extend", "&visibility=13h", 200}} {
+		receipt := fmt.Sprintf("0:%d:n%d", len(one.call)-2, len(one.call)-2) // three of the five
+		run("POST /"+one.call, work+"/"+one.call+"?receipt="+receipt+one.params, "", one.status)
+		run("POST /"+one.call, work+"/"+one.call, `{"receipts":["0:5:n5","0:9:x","x"]}`, 200)
+	}
+	run("GET /peek", work+"/peek", "", 200)
+	run("POST /seek", work+"/seek", `{"to":"earliest"}`, 200)
+	run("POST /seek", work+"/seek", `{"timestamp":"2026-01-02T03:04:05Z"}`, 200)
+	rec := text(7, "poison")
+	n.q.bury("orders", "work", leases.DeadLetter{Offset: 7, Attempts: 5, Reason: "r", FirstFailedAt: 1, DeadAt: 2, Record: &rec})
+	n.q.bury("orders", "work", leases.DeadLetter{Offset: 8, Attempts: 5, DeadAt: 2, Expired: true})
+	run("GET /dead-letters", work+"/dead-letters?limit=1", "", 200)
+	run("GET /dead-letters", work+"/dead-letters?records=false", "", 200)
+	run("POST /dead-letters/redrive", work+"/dead-letters/redrive", `{"offsets":[{"partition":0,"offset":7}]}`, 202)
+	run("GET /tasks/{task}", work+"/tasks/task-1", "", 200)
+	run("POST /dead-letters/discard", work+"/dead-letters/discard", `{"all":true}`, 200)
+	c.run(n, exchange{op: "GET " + queuesPath, path: "/v1/topics/orders/subscriptions?limit=1&statistics=false", status: 200})
 }
 
 func addQuery(path, q string) string {

@@ -73,7 +73,11 @@ func (rq *request) respond(status int, contentType string, body []byte) error {
 // extendWrite gives a reader of n bytes the grace time and what the minimum rate allows for them.
 func (rq *request) extendWrite(n int) {
 	t := &rq.s.o.Timeouts
-	_ = rq.rc.SetWriteDeadline(rq.s.o.Clock.Now().Add(t.Grace + time.Duration(float64(n)/float64(t.MinRate)*float64(time.Second))))
+	grace := t.Grace
+	if rq.body != nil && !rq.body.ended {
+		grace += t.Grace // net/http reads some of what is left of the body before it writes, under the deadline of the body
+	}
+	_ = rq.rc.SetWriteDeadline(rq.s.o.Clock.Now().Add(grace + time.Duration(float64(n)/float64(t.MinRate)*float64(time.Second))))
 }
 
 // respondJSON builds an answer in a pooled buffer with fill and writes it.
