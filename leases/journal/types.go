@@ -64,8 +64,8 @@ type ShardKey struct {
 
 // Entry is one journal record to write: a shard's state, a pointer, or a pointer's end.
 type Entry struct {
-	Key     ShardKey
-	Shard   *Shard // the state of the shard
+	Key   ShardKey
+	Shard *Shard // the state of the shard
 	// Open, with Shard, begins a new incarnation that carries on from the state that Shard.Version names: as Load gave it, or as Redis had it; zero
 	// where there was none. Should another incarnation have begun since, Write answers ErrStale.
 	Open bool
