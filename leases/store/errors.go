@@ -10,6 +10,9 @@ import (
 // ErrStale: another opening of the shard, or a newer life of Redis, has overtaken the call. Nothing was done; open it again from the journal.
 var ErrStale = errors.New("lease store: the opening is stale")
 
+// ErrCursor: the text is no cursor of a listing.
+var ErrCursor = errors.New("lease store: not a cursor")
+
 // NotLoadedError: Redis does not have the state of the subscription, or what it has may be older than the journal. Nothing was done. Open the
 // subscription, or the named partitions of it, from the journal and repeat the call.
 type NotLoadedError struct {
@@ -23,3 +26,5 @@ func (e *NotLoadedError) Error() string {
 	}
 	return fmt.Sprintf("lease store: partitions %v of subscription %d are not loaded", e.Partitions, e.Subscription)
 }
+
+func asNotLoaded(err error, nl **NotLoadedError) bool { return errors.As(err, nl) }

@@ -180,7 +180,7 @@ type DeadLetter struct {
 	journal.Pointer
 }
 
-// Selection names dead letters: some, or all that died at or before Before (Unix ms).
+// Selection names dead letters that died at or before Before (Unix ms): some, for which Before 0 is no bound, or all.
 type Selection struct {
 	Targets []journal.Target
 	All     bool
