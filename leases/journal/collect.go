@@ -88,11 +88,11 @@ func (j *Journal) collect(ctx context.Context) {
 }
 
 func (j *Journal) collectOne(ctx context.Context, tenant string, id metadata.SubscriptionID, ends []end) error {
-	unlock, err := j.lock(ctx, []metadata.SubscriptionID{id})
+	release, err := j.everyLane(ctx, id)
 	if err != nil {
 		return err
 	}
-	defer unlock()
+	defer release()
 	rs, err := j.load(ctx, tenant, id)
 	if err != nil {
 		return err
@@ -116,7 +116,7 @@ func (j *Journal) collectOne(ctx context.Context, tenant string, id metadata.Sub
 func (j *Journal) reusable(keys []string) bool {
 	return slices.ContainsFunc(keys, func(s string) bool {
 		k, err := decodeKey([]byte(s))
-		return err != nil || k.incarnation == 0 && k.writer != j.writer
+		return err != nil || k.incarnation == 0 && !slices.Contains(j.writers[:], k.writer)
 	})
 }
 

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
-	"slices"
 	"sync"
 
 	"github.com/forebaymq/forebay/api"
@@ -17,17 +16,18 @@ const maxPartitions = 4096
 
 // Journal reads and writes the journals of all tenants.
 type Journal struct {
-	o      Options
-	m      *metrics
-	cache  *cache
-	writer uint64 // in the keys of what this process writes; never 0
+	o       Options
+	m       *metrics
+	cache   *cache
+	writers [lanes]uint64 // in the keys of what this process writes, by lane; never 0
 
 	mu struct {
 		sync.Mutex
 		topics     map[string]metadata.TopicID // by tenant
 		partitions map[place]*partition
-		busy       map[metadata.SubscriptionID]chan struct{} // being written; closed when that is over
-		shards     map[ShardKey]*shardNotes
+		busy       map[metadata.SubscriptionID]laneSet // lanes being written
+		released   chan struct{}                       // closed and replaced when lanes become free
+		notes      notes
 		ends       endQueue
 	}
 }
@@ -48,17 +48,20 @@ func New(o Options) (*Journal, error) {
 		return nil, fmt.Errorf("journal: register metrics: %w", err)
 	}
 	j := &Journal{o: o, m: m, cache: newCache(o.CacheBytes, m)}
-	for j.writer == 0 {
-		var b [8]byte
-		if _, err := io.ReadFull(o.Rand, b[:]); err != nil {
-			return nil, fmt.Errorf("journal: draw the writer's number: %w", err)
+	for lane := range j.writers {
+		for j.writers[lane] == 0 {
+			var b [8]byte
+			if _, err := io.ReadFull(o.Rand, b[:]); err != nil {
+				return nil, fmt.Errorf("journal: draw the writers' numbers: %w", err)
+			}
+			j.writers[lane] = binary.BigEndian.Uint64(b[:])
 		}
-		j.writer = binary.BigEndian.Uint64(b[:])
 	}
 	j.mu.topics = map[string]metadata.TopicID{}
 	j.mu.partitions = map[place]*partition{}
-	j.mu.busy = map[metadata.SubscriptionID]chan struct{}{}
-	j.mu.shards = map[ShardKey]*shardNotes{}
+	j.mu.busy = map[metadata.SubscriptionID]laneSet{}
+	j.mu.released = make(chan struct{})
+	j.mu.notes.clear()
 	return j, nil
 }
 
@@ -161,40 +164,4 @@ func (j *Journal) forgetLocked() {
 		default:
 		}
 	}
-}
-
-// lock waits until nobody writes the subscriptions, and then keeps others from it until unlock is called. Only the writes of one subscription
-// must be in order.
-func (j *Journal) lock(ctx context.Context, ids []metadata.SubscriptionID) (unlock func(), err error) {
-	ids = slices.Clone(ids)
-	slices.Sort(ids) // always in this order: two calls cannot wait for each other
-	ids = slices.Compact(ids)
-	held := 0
-	unlock = func() {
-		j.mu.Lock()
-		defer j.mu.Unlock()
-		for _, id := range ids[:held] {
-			close(j.mu.busy[id])
-			delete(j.mu.busy, id)
-		}
-	}
-	for held < len(ids) {
-		j.mu.Lock()
-		wait := j.mu.busy[ids[held]]
-		if wait == nil {
-			j.mu.busy[ids[held]] = make(chan struct{})
-			held++
-		}
-		j.mu.Unlock()
-		if wait == nil {
-			continue
-		}
-		select {
-		case <-wait:
-		case <-ctx.Done():
-			unlock()
-			return nil, context.Cause(ctx)
-		}
-	}
-	return unlock, nil
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/forebaymq/forebay/metadata"
 )
 
-// PutTask keeps a redrive, in place of what was kept of it before.
+// PutTask keeps a redrive, in place of what was kept of it before. Two writers of one task overtake one another as they like: a task should have one.
 func (j *Journal) PutTask(ctx context.Context, tenant string, t Task) error {
 	value, err := encodeTask(&t)
 	if err == nil {
@@ -31,24 +31,19 @@ func (j *Journal) writeTask(ctx context.Context, tenant string, id metadata.Subs
 	if task == "" || len(task) > maxTaskID {
 		return fmt.Errorf("an ID of %d bytes", len(task))
 	}
-	unlock, err := j.lock(ctx, []metadata.SubscriptionID{id})
-	if err != nil {
-		return err
-	}
-	defer unlock()
 	k := key{kind: kindTask, subscription: id, task: task}
-	_, err = j.append(ctx, tenant, []Record{{Partition: partitionOf(id, j.o.Partitions), Key: k.encode(), Value: value}})
+	_, err := j.append(ctx, tenant, []Record{{Partition: partitionOf(id, j.o.Partitions), Key: k.encode(), Value: value}})
 	return err
 }
 
 // DropSubscription removes everything of a subscription that is deleted. What another node is still writing of it stays, a few records that nobody
 // reads: IDs are never used again. A second call removes that too.
 func (j *Journal) DropSubscription(ctx context.Context, tenant string, id metadata.SubscriptionID) error {
-	unlock, err := j.lock(ctx, []metadata.SubscriptionID{id})
+	release, err := j.everyLane(ctx, id)
 	if err != nil {
 		return err
 	}
-	defer unlock()
+	defer release()
 	all, err := j.records(ctx, tenant, id)
 	if err == nil {
 		keys := make([]string, len(all))
@@ -62,10 +57,6 @@ func (j *Journal) DropSubscription(ctx context.Context, tenant string, id metada
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	for k := range j.mu.shards {
-		if k.Subscription == id {
-			delete(j.mu.shards, k)
-		}
-	}
+	j.mu.notes.drop(id)
 	return nil
 }

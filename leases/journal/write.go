@@ -11,26 +11,9 @@ import (
 // maxAppendBytes is how much Write puts into one append. More is cut into several.
 const maxAppendBytes = 4 << 20
 
-// maxNotes is of how many shards a Journal remembers what it wrote last.
-const maxNotes = 100_000
-
-// shardNotes is what a Journal remembers of a shard that it wrote.
-type shardNotes struct {
-	last   Version // of the report that this process wrote last
-	offset int64   // and where it is
-	old    []oldState
-}
-
-// oldState is a record of an earlier incarnation that an opening of this process found. It can go once a later report has everything in it.
-type oldState struct {
-	key         string
-	incarnation int64 // reports and openings of this one and later ones are not old
-	void        bool  // from before a seek
-	state
-}
-
 // Write appends entries and gives the journal offset of each; the incarnation that an opening begins is its offset + 1. One Write is one atomic
-// append up to 4 MiB; more is cut, in order. Several subscriptions of the tenant may be mixed. Writes of one subscription wait for each other.
+// append up to 4 MiB; more is cut, in order. Several subscriptions of the tenant may be mixed. What this Journal has written in a newer version
+// already is left out, and the offset is that of the newer one.
 //
 // Errors are those of the Log, OUTCOME_UNKNOWN among them; LEASES_UNAVAILABLE with ErrStale as its cause where an opening was overtaken: then
 // the whole Write counts for nothing that its caller may rely on. Everything may be written again after any error.
@@ -59,12 +42,12 @@ func (j *Journal) write(ctx context.Context, tenant string, entries []Entry) ([]
 			ids = append(ids, id)
 		}
 	}
-	unlock, err := j.lock(ctx, ids)
+	lane, release, err := j.lane(ctx, ids)
 	if err != nil {
 		return nil, err
 	}
-	defer unlock()
-	w := &writing{j: j, tenant: tenant, entries: entries, offsets: make([]int64, len(entries)), opened: map[ShardKey]openedAt{}}
+	defer release()
+	w := &writing{j: j, tenant: tenant, writer: j.writers[lane], entries: entries, offsets: make([]int64, len(entries)), opened: map[ShardKey]openedAt{}}
 	if err := w.before(ctx); err != nil {
 		return nil, err
 	}
@@ -142,6 +125,7 @@ type openedAt struct {
 type writing struct {
 	j       *Journal
 	tenant  string
+	writer  uint64
 	entries []Entry
 	offsets []int64
 	opened  map[ShardKey]openedAt
@@ -149,7 +133,7 @@ type writing struct {
 
 	// The append that is being put together.
 	records []Record
-	owners  []int // entry of each record, -1 = none
+	owners  []int // entry of each record
 	sizes   map[int32]int64
 	bytes   int
 }
@@ -201,110 +185,143 @@ func (w *writing) appendAll(ctx context.Context) error {
 	return w.flush(ctx)
 }
 
+// asOpened is the offset of an entry that is left out because its shard's opening says as much. It becomes that of the opening.
+const asOpened = -1
+
 // add puts one entry to the append.
 func (w *writing) add(ctx context.Context, i int) error {
 	e := &w.entries[i]
-	k := key{subscription: e.Key.Subscription, partition: e.Key.Partition, writer: w.j.writer}
 	switch {
 	case e.Open:
-		s := stateOf(e)
-		if k.kind = kindSeek; !e.Seek {
-			k.kind, k.incarnation = kindOpening, e.Shard.Incarnation
-		}
-		if err := w.put(ctx, i, k.encode(), s.encode()); err != nil {
-			return err
-		}
-		number := partitionOf(k.subscription, w.j.o.Partitions)
-		w.opened[e.Key] = openedAt{entry: i, at: w.sizes[number] - 1}
-		return nil
+		return w.addOpening(ctx, i)
 	case e.Shard != nil:
-		notes := w.j.notesOf(e.Key)
-		if notes != nil && e.Shard.Less(notes.last) {
-			w.offsets[i] = notes.offset // a later state of this writer is there: it must not be displaced
-			return nil
-		}
-		s := stateOf(e)
-		k.kind, k.incarnation = kindState, e.Shard.Incarnation
-		if err := w.put(ctx, i, k.encode(), s.encode()); err != nil {
-			return err
-		}
-		return w.free(ctx, notes, e, &s)
+		return w.addReport(ctx, i)
 	}
 	m := markOf(e)
-	k.kind, k.offset, k.incarnation = kindPointer, m.pointer.Offset, m.pointer.Incarnation
-	if m.pointer.Incarnation > 0 {
-		return w.put(ctx, i, k.encode(), m.encode())
+	if m.pointer.Incarnation == 0 {
+		return w.addRelative(ctx, i, &m)
 	}
-	o := w.opened[e.Key]
-	if m.removed && w.entries[o.entry].Seek && w.voided(e, w.entries[o.entry].Shard.Frontier) {
-		w.offsets[i] = -1 // the seek says it already; see note
+	k := w.key(kindPointer, e)
+	k.offset, k.incarnation = m.pointer.Offset, m.pointer.Incarnation
+	w.j.mu.Lock()
+	last := w.j.mu.notes.lastPointer(pointerKey{e.Key, k.offset})
+	w.j.mu.Unlock()
+	if m.pointer.Less(last.Version) {
+		w.offsets[i] = last.offset
 		return nil
 	}
-	if len(w.records) > 0 && w.bytes+keyPointerBytes+64+len(m.pointer.Reason) > maxAppendBytes {
-		if err := w.flush(ctx); err != nil {
-			return err
-		}
-		o = w.opened[e.Key]
-	}
-	if o.incarnation > 0 {
-		k.incarnation = o.incarnation
-	} else {
-		m.relative = w.sizes[partitionOf(k.subscription, w.j.o.Partitions)] - o.at
-	}
-	return w.put(ctx, i, k.encode(), m.encode())
+	return w.put(ctx, i, &k, m.encode())
 }
 
-// voided says whether a seek to the frontier ends the pointer by itself.
-func (w *writing) voided(e *Entry, frontier int64) bool {
-	if e.Remove >= frontier {
-		return true
-	}
-	s := w.known[e.Key.Subscription].shards[e.Key.Partition]
-	if s == nil {
-		return false
-	}
-	p := s.pointers[e.Remove]
-	return p == nil || !s.live(p) || p.newest.Kind != Dead
+func (w *writing) key(kind keyKind, e *Entry) key {
+	return key{kind: kind, subscription: e.Key.Subscription, partition: e.Key.Partition, writer: w.writer}
 }
 
-// free puts tombstones to the append for what earlier incarnations left, as far as a report of a later one, in the same append, has it all.
-func (w *writing) free(ctx context.Context, notes *shardNotes, e *Entry, s *state) error {
-	if notes == nil || len(notes.old) == 0 {
-		return nil
+func (w *writing) addOpening(ctx context.Context, i int) error {
+	e := &w.entries[i]
+	s, k := stateOf(e), w.key(kindSeek, e)
+	if !e.Seek {
+		k.kind, k.incarnation = kindOpening, e.Shard.Incarnation
 	}
-	keep := notes.old[:0]
-	for _, o := range notes.old {
-		switch {
-		case o.incarnation >= e.Shard.Incarnation:
-			keep = append(keep, o)
-		case o.void || covers(s, &o.state):
-			if err := w.put(ctx, -1, []byte(o.key), nil); err != nil {
-				return err
-			}
-			w.j.m.freed.Inc()
-		}
+	if err := w.put(ctx, i, &k, s.encode()); err != nil {
+		return err
 	}
-	notes.old = keep
+	w.opened[e.Key] = openedAt{entry: i, at: w.sizes[partitionOf(k.subscription, w.j.o.Partitions)] - 1}
 	return nil
 }
 
-func (w *writing) put(ctx context.Context, entry int, k, v []byte) error {
-	if len(w.records) > 0 && w.bytes+len(k)+len(v) > maxAppendBytes {
-		if err := w.flush(ctx); err != nil {
+// addReport puts a state to the append, and with it tombstones for what it makes superfluous.
+func (w *writing) addReport(ctx context.Context, i int) error {
+	e := &w.entries[i]
+	s, k := stateOf(e), w.key(kindState, e)
+	k.incarnation = e.Shard.Incarnation
+	w.j.mu.Lock()
+	last := w.j.mu.notes.reports[e.Key]
+	stale := e.Shard.Less(last.Version)
+	var free []string
+	if !stale {
+		free = w.j.mu.notes.superfluous(e.Key, e.Shard.Incarnation, &s)
+	}
+	w.j.mu.Unlock()
+	if stale {
+		w.offsets[i] = last.offset
+		return nil
+	}
+	if err := w.put(ctx, i, &k, s.encode()); err != nil {
+		return err
+	}
+	for _, f := range free {
+		old, err := decodeKey([]byte(f))
+		if err == nil {
+			err = w.put(ctx, noEntry, &old, nil)
+		}
+		if err != nil {
 			return err
 		}
 	}
-	var id metadata.SubscriptionID
-	if d, err := decodeKey(k); err == nil {
-		id = d.subscription
-	} else {
+	w.j.m.freed.Add(float64(len(free)))
+	return nil
+}
+
+// addRelative puts a pointer to the append that is of the incarnation which the same Write opens.
+func (w *writing) addRelative(ctx context.Context, i int, m *mark) error {
+	e := &w.entries[i]
+	if w.entries[w.opened[e.Key].entry].Seek && w.said(e, m) {
+		w.offsets[i] = asOpened
+		return nil
+	}
+	// It must be in one append with the opening, or come when the opening has its offset.
+	if err := w.room(ctx, keyPointerBytes+64+len(m.pointer.Reason)); err != nil {
 		return err
 	}
-	number := partitionOf(id, w.j.o.Partitions)
-	w.records = append(w.records, Record{Partition: number, Key: k, Value: v})
+	k, o := w.key(kindPointer, e), w.opened[e.Key]
+	k.offset, k.incarnation = m.pointer.Offset, o.incarnation
+	if o.incarnation == 0 {
+		m.relative = w.sizes[partitionOf(k.subscription, w.j.o.Partitions)] - o.at
+	}
+	return w.put(ctx, i, &k, m.encode())
+}
+
+// said says whether a seek has the same effect without the entry: what it ends anyway, and dead letters that stay as they are.
+func (w *writing) said(e *Entry, m *mark) bool {
+	frontier := w.entries[w.opened[e.Key].entry].Shard.Frontier
+	var known *pointerRecords
+	s := w.known[e.Key.Subscription].shards[e.Key.Partition]
+	if s != nil {
+		known = s.pointers[m.pointer.Offset]
+	}
+	stays := known != nil && s.live(known) && known.newest.Kind == Dead && known.newest.Offset < frontier
+	if m.removed {
+		return !stays
+	}
+	same := m.pointer
+	if known != nil {
+		same.Version = known.newest.Version
+	}
+	return stays && same == known.newest
+}
+
+// noEntry is the owner of records that no entry asked for.
+const noEntry = -1
+
+func (w *writing) put(ctx context.Context, entry int, k *key, v []byte) error {
+	encoded := k.encode()
+	if err := w.room(ctx, len(encoded)+len(v)); err != nil {
+		return err
+	}
+	number := partitionOf(k.subscription, w.j.o.Partitions)
+	w.records = append(w.records, Record{Partition: number, Key: encoded, Value: v})
 	w.owners = append(w.owners, entry)
 	w.sizes[number]++
-	w.bytes += len(k) + len(v)
+	w.bytes += len(encoded) + len(v)
+	return nil
+}
+
+// room sends what was put together when there is no room for more.
+func (w *writing) room(ctx context.Context, bytes int) error {
+	if len(w.records) > 0 && w.bytes+bytes > maxAppendBytes {
+		return w.flush(ctx)
+	}
 	return nil
 }
 
@@ -318,7 +335,7 @@ func (w *writing) flush(ctx context.Context) error {
 		return err
 	}
 	for i, entry := range w.owners {
-		if entry >= 0 {
+		if entry != noEntry {
 			w.offsets[entry] = offsets[i]
 		}
 	}
@@ -380,7 +397,9 @@ func (w *writing) after(ctx context.Context) error {
 				return stale()
 			}
 		}
-		w.j.noteOld(e.Key, s, incarnation)
+		w.j.mu.Lock()
+		w.j.mu.notes.opened(e.Key, s, incarnation)
+		w.j.mu.Unlock()
 		w.j.ended(w.tenant, e.Key, s.over())
 	}
 	return nil
@@ -389,64 +408,29 @@ func (w *writing) after(ctx context.Context) error {
 // note remembers what was written, for the next Write.
 func (w *writing) note() {
 	ends := map[ShardKey][]int64{}
+	w.j.mu.Lock()
 	for i := range w.entries {
 		e := &w.entries[i]
+		if w.offsets[i] == asOpened {
+			w.offsets[i] = w.offsets[w.opened[e.Key].entry]
+			continue // after has noted it
+		}
 		switch {
 		case e.Open:
 		case e.Shard != nil:
-			w.j.noteReport(e.Key, e.Shard.Version, w.offsets[i])
-		case e.Pointer == nil:
-			if w.offsets[i] < 0 {
-				w.offsets[i] = w.offsets[w.opened[e.Key].entry]
-				continue // after has noted it
+			w.j.mu.notes.report(e.Key, e.Shard.Version, w.offsets[i])
+		default:
+			m := markOf(e)
+			if m.pointer.Incarnation > 0 {
+				w.j.mu.notes.pointer(pointerKey{e.Key, m.pointer.Offset}, m.pointer.Version, w.offsets[i])
 			}
-			ends[e.Key] = append(ends[e.Key], e.Remove)
+			if m.removed {
+				ends[e.Key] = append(ends[e.Key], e.Remove)
+			}
 		}
 	}
+	w.j.mu.Unlock()
 	for k, offsets := range ends {
 		w.j.ended(w.tenant, k, offsets)
-	}
-}
-
-func (j *Journal) notesOf(k ShardKey) *shardNotes {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.mu.shards[k] // changed only by who has the lock of the subscription
-}
-
-// notes gives what is remembered of a shard, to be changed by who has the lock of its subscription.
-func (j *Journal) notes(k ShardKey) *shardNotes {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	n := j.mu.shards[k]
-	if n == nil {
-		if len(j.mu.shards) >= maxNotes { // nothing breaks: superfluous keys stay until the next opening
-			clear(j.mu.shards)
-		}
-		n = &shardNotes{}
-		j.mu.shards[k] = n
-	}
-	return n
-}
-
-func (j *Journal) noteReport(k ShardKey, v Version, offset int64) {
-	if n := j.notes(k); !v.Less(n.last) {
-		n.last, n.offset = v, offset
-	}
-}
-
-// noteOld notes the states that an opening made superfluous.
-func (j *Journal) noteOld(k ShardKey, s *shardRecords, incarnation int64) {
-	n := j.notes(k)
-	n.old = nil
-	for i := range s.reports {
-		if r := &s.reports[i]; r.incarnation < incarnation {
-			n.old = append(n.old, oldState{r.key, r.incarnation, r.incarnation < s.seek.incarnation, r.state})
-		}
-	}
-	for i := range s.openings {
-		if o := &s.openings[i]; o.incarnation < incarnation {
-			n.old = append(n.old, oldState{o.key, o.incarnation, !s.known(o), o.state})
-		}
 	}
 }
