@@ -3,10 +3,13 @@ package main
 import (
 	"context"
 	"errors"
+	"net/http"
+	"strings"
 	"time"
 
 	"github.com/schollz/progressbar/v3"
 
+	"github.com/forebaymq/forebay/client"
 	"github.com/forebaymq/forebay/internal/bench"
 )
 
@@ -21,6 +24,7 @@ type benchQueueCmd struct {
 	Duration   time.Duration `help:"How long to measure; 0 = until the backlog is settled." default:"10s"`
 	Warmup     time.Duration `help:"How long to run before that." default:"1s"`
 	RequestIDs bool          `name:"request-ids" help:"Make leases repeatable, as the client library does where it retries."`
+	Transport  string        `help:"lean: an HTTP/1.1 connection that costs little of a machine which client and server share; standard: that of other clients, which --h2c and https:// need." enum:"lean,standard" default:"lean"`
 	Keep       bool          `help:"Leave the subscription behind."`
 	Seed       uint64        `help:"Seed of keys and values." default:"1"`
 	Progress   bool          `help:"Show a progress bar while publishing, if standard error is a terminal." default:"true" negatable:""`
@@ -30,7 +34,13 @@ type benchQueueCmd struct {
 }
 
 func (c *benchQueueCmd) Run(ctx context.Context, e *env) error {
-	cl, err := c.once(e)
+	var opts []client.Option
+	if c.Transport == "lean" && !c.H2C && strings.HasPrefix(c.Server, "http://") {
+		opts = append(opts, client.WithHTTPClient(&http.Client{
+			Transport: &bench.Transport{}, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		}))
+	}
+	cl, err := c.once(e, opts...)
 	if err != nil {
 		return err
 	}
