@@ -11,7 +11,7 @@ import (
 // another node created a moment ago is found.
 func (s *Server) topic(ctx context.Context, tenant, name string) (*metadata.Topic, error) {
 	t, err := s.o.Topics.Topic(tenant, name)
-	if api.CodeOf(err) != api.CodeUnknownTopic {
+	if err == nil || api.CodeOf(err) != api.CodeUnknownTopic {
 		return t, err
 	}
 	return s.freshTopic(ctx, tenant, name)

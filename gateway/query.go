@@ -26,6 +26,9 @@ func (rq *request) parseQuery(known ...string) (query, error) {
 	if err != nil {
 		return query{}, &api.Error{Code: api.CodeInvalidRequest, Detail: "the query string is not valid: percent-encode what is not a letter or a digit", Cause: err}
 	}
+	if wellKnown(values, known) {
+		return query{values}, nil
+	}
 	var fields []api.FieldError
 	for _, name := range slices.Sorted(maps.Keys(values)) {
 		switch v := values[name]; {
@@ -41,10 +44,17 @@ func (rq *request) parseQuery(known ...string) (query, error) {
 			fields = append(fields, api.FieldError{Pointer: name, Detail: "the value is not valid UTF-8"})
 		}
 	}
-	if len(fields) > 0 {
-		return query{}, &api.Error{Code: api.CodeInvalidRequest, Detail: "query parameter " + fields[0].Pointer + ": " + fields[0].Detail, Fields: fields}
+	return query{}, &api.Error{Code: api.CodeInvalidRequest, Detail: "query parameter " + fields[0].Pointer + ": " + fields[0].Detail, Fields: fields}
+}
+
+// wellKnown says whether every parameter is known, there once, and valid UTF-8.
+func wellKnown(values url.Values, known []string) bool {
+	for name, v := range values {
+		if len(v) != 1 || !slices.Contains(known, name) || !utf8.ValidString(v[0]) {
+			return false
+		}
 	}
-	return query{values}, nil
+	return true
 }
 
 // printable shortens a name that a client made up, and drops what is not UTF-8.
