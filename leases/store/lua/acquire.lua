@@ -133,6 +133,7 @@ local function takeFresh(s, head)
   end
 end
 
+saveHeads()
 if #gaps == 0 then
   if fair then
     takeOwed(1000, function(s, o, x) fairAdd(s, o, keyOf(s, o) or '0', x) end)

@@ -13,7 +13,12 @@ local function known(o)
 end
 if s.c == cursor and cursor < through then
   local i, o = 0, cursor
-  while o < through and o - s.f < MAA and s.dl < 100000 do
+  while o < through and s.dl < 100000 do
+    if o - s.f >= MAA then
+      s.c = o
+      settleDone(s) -- what was passed so far may have moved the frontier
+      if o - s.f >= MAA then break end
+    end
     local at = 9 + 3 * i
     if known(o) then
       s.pre = s.pre - 1

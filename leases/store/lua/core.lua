@@ -374,6 +374,22 @@ local function nextEvent()
   return least or 0
 end
 
+-- OP has the earliest due time of each partition's owed records.
+local headsChanged = false
+local function saveHeads()
+  for _, s in ipairs(touched) do
+    if s.oweChanged then
+      s.oweChanged, headsChanged = false, true
+      local head = call('ZRANGE', B .. 'O:' .. s.p, 0, 0, 'WITHSCORES')
+      if head[1] then
+        call('ZADD', B .. 'OP', head[2], s.p)
+      else
+        call('ZREM', B .. 'OP', s.p)
+      end
+    end
+  end
+end
+
 local function saveMeta()
   call('HSET', H, 'm', fmt('%s %d %d %d %s %d %d', m.ready, m.wake, m.owing, m.touch, m.dirty, m.tick, m.last))
 end
@@ -381,21 +397,11 @@ end
 -- Writes what is still in memory; answers the effects.
 local function finish()
   local dirty = {}
-  local owing = false
   for _, s in ipairs(touched) do
     settleDone(s)
     if s.full then
       local room = math.min(MIF - s.i, MAA - (s.c - s.f))
       if room > 0 then freed = freed + room end
-    end
-    if s.oweChanged then
-      owing = true
-      local head = call('ZRANGE', B .. 'O:' .. s.p, 0, 0, 'WITHSCORES')
-      if head[1] then
-        call('ZADD', B .. 'OP', head[2], s.p)
-      else
-        call('ZREM', B .. 'OP', s.p)
-      end
     end
     if s.durable then
       dirty[#dirty + 1] = s.p
@@ -410,7 +416,8 @@ local function finish()
     end
     if s.changed then call('HSET', H, s.p, packShard(s)) end
   end
-  if owing or awake then
+  saveHeads()
+  if headsChanged or awake then
     local n = call('ZCOUNT', B .. 'OP', '-inf', now)
     if n ~= m.owing then m.owing, m.changed = n, true end
   end
