@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/oklog/ulid/v2"
@@ -37,6 +38,7 @@ type blocks struct {
 	m       *metrics
 	recent  *lru[blockKey, *extent]
 	old     *oldCache
+	window  *window       // of old data
 	slots   chan struct{} // held by GETs of recent data
 	oldSlot chan struct{} // held by GETs of old data
 
@@ -52,7 +54,7 @@ type blocks struct {
 }
 
 func newBlocks(o Options) (*blocks, error) {
-	old, err := newOldCache(o.CacheBytes / 4)
+	old, err := newOldCache(o.CacheBytes / 8)
 	if err != nil {
 		return nil, err
 	}
@@ -60,6 +62,7 @@ func newBlocks(o Options) (*blocks, error) {
 		o:       o,
 		recent:  newLRU[blockKey](o.CacheBytes/2, (*extent).weight),
 		old:     old,
+		window:  newWindow(o.CacheBytes * 3 / 16),
 		slots:   make(chan struct{}, o.Reads),
 		oldSlot: make(chan struct{}, o.OldReads),
 	}
@@ -77,7 +80,7 @@ func (c *blocks) close() {
 	c.wg.Wait()
 }
 
-func (c *blocks) bytes() int64 { return c.recent.size() + c.old.size() }
+func (c *blocks) bytes() int64 { return c.recent.size() + c.old.size() + c.window.bytes() }
 
 // put caches a whole object.
 func (c *blocks) put(id ulid.ULID, body []byte) {
@@ -103,6 +106,9 @@ func (c *blocks) peek(k blockKey) (*extent, bool) {
 	if x, ok := c.recent.get(blockKey{id: k.id, index: k.index * c.o.OldBlockBytes / c.o.BlockBytes}); ok {
 		return x, true
 	}
+	if x, ok := c.window.get(k); ok {
+		return x, true
+	}
 	return c.old.get(k)
 }
 
@@ -114,7 +120,9 @@ func (c *blocks) drop(e *metadata.IndexEntry) {
 	}
 	first, last = c.span(e, true)
 	for i := first; i <= last; i++ {
-		c.old.drop(blockKey{id: e.Segment.ID, index: i, old: true})
+		k := blockKey{id: e.Segment.ID, index: i, old: true}
+		c.window.drop(k)
+		c.old.drop(k)
 	}
 }
 
@@ -137,6 +145,7 @@ type load struct {
 	old    bool                  // misses go through the pool of old data
 	first  int64                 // block index of pieces[0]
 	pieces []piece
+	stored []byte // the batch as it is stored, once it was decoded
 }
 
 // lookup collects what is cached of the batches and counts the bytes of the blocks of old batches that are not. A batch is old when its
@@ -172,6 +181,55 @@ func (c *blocks) lookup(entries []metadata.IndexEntry, cutoff int64, decoded *lr
 	return loads, missing
 }
 
+// absent gives the bytes of the blocks of loads that are neither cached nor on their way, and of all of them. next says whether the first is
+// absent.
+func (c *blocks) absent(loads []load) (absent, all int64, next bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	counted := blockKey{index: -1}
+	for i := range loads {
+		l := &loads[i]
+		for j := range l.pieces {
+			k := blockKey{l.entry.Segment.ID, l.first + int64(j), l.old}
+			if k == counted { // neighbours share a block
+				continue
+			}
+			n := c.length(&l.entry.Segment, k)
+			if l.pieces[j].ext == nil && c.mu.flights[k] == nil {
+				absent += n
+				next = next || all == 0
+			}
+			all += n
+			counted = k
+		}
+	}
+	return absent, all, next
+}
+
+// startAhead starts to load what a scan will want, of old data only where there is room for it.
+func (c *blocks) startAhead(loads []load, absent int64) (started int) {
+	if slices.ContainsFunc(loads, func(l load) bool { return l.old }) {
+		ok, used := c.window.room(c.weight(absent), c.o.Clock.Now())
+		c.demote(used)
+		if !ok {
+			return 0
+		}
+	}
+	return c.begin(loads, true)
+}
+
+// weight is what n bytes of old data will weigh in the window, about.
+func (c *blocks) weight(n int64) int64 {
+	return n + extentOverhead + keyOverhead*(n/c.o.OldBlockBytes+1)
+}
+
+// demote offers what has left the window to the cache of old data.
+func (c *blocks) demote(list []*extent) {
+	for _, x := range list {
+		c.old.put(x)
+	}
+}
+
 // length is how many bytes a block of an object has: all but the last are full.
 func (c *blocks) length(s *metadata.SegmentRef, k blockKey) int64 {
 	unit := c.unit(k.old)
@@ -184,6 +242,15 @@ type run struct {
 	first   int64
 	flights []*flight
 	old     bool
+	ahead   bool // nobody has asked for it yet
+}
+
+// runBytes is the size of a run.
+func (c *blocks) runBytes(r *run) (n int64) {
+	for i := range r.flights {
+		n += c.length(&r.seg, r.key(i))
+	}
+	return n
 }
 
 // key names the run's ith block.
@@ -191,7 +258,9 @@ func (r *run) key(i int) blockKey { return blockKey{r.seg.ID, r.first + int64(i)
 
 // start makes sure that every block of the loads is there or on its way. Adjacent missing blocks share one GET, and a block that
 // another reader is getting is shared.
-func (c *blocks) start(loads []load) (started int) {
+func (c *blocks) start(loads []load) (started int) { return c.begin(loads, false) }
+
+func (c *blocks) begin(loads []load, ahead bool) (started int) {
 	var runs []run
 	var hits, shared int
 	c.mu.Lock()
@@ -228,13 +297,16 @@ func (c *blocks) start(loads []load) (started int) {
 				int64(len(runs[n].flights)+1)*c.unit(l.old) <= maxGetBytes {
 				runs[n].flights = append(runs[n].flights, p.fl)
 			} else {
-				runs = append(runs, run{seg: l.entry.Segment, first: k.index, flights: []*flight{p.fl}, old: l.old})
+				runs = append(runs, run{seg: l.entry.Segment, first: k.index, flights: []*flight{p.fl}, old: l.old, ahead: ahead})
 			}
 		}
 	}
 	c.wg.Add(len(runs))
 	c.mu.Unlock()
 	for _, r := range runs {
+		if r.old && r.ahead {
+			c.window.fly(c.weight(c.runBytes(&r)))
+		}
 		go func() {
 			defer c.wg.Done()
 			c.fetch(r)
@@ -281,11 +353,15 @@ func (c *blocks) fetch(r run) {
 	var x *extent
 	if err == nil {
 		x = newExtent(r.seg.ID, r.old, r.first, c.unit(r.old), data)
-		if r.old {
-			c.old.put(x)
-		} else {
+		if !r.old {
 			c.recent.put(x, x.keys...)
 		}
+	}
+	switch now := c.o.Clock.Now(); {
+	case r.old && r.ahead:
+		c.demote(c.window.landed(c.weight(c.runBytes(&r)), x, now))
+	case r.old && x != nil:
+		c.demote(c.window.put(x, false, now))
 	}
 	c.mu.Lock()
 	for i, fl := range r.flights {
@@ -307,10 +383,7 @@ func (c *blocks) get(r run) ([]byte, error) {
 	if r.old {
 		age, slots = ageOld, c.oldSlot
 	}
-	var want int64
-	for i := range r.flights {
-		want += c.length(&r.seg, r.key(i))
-	}
+	want := c.runBytes(&r)
 	key := segment.Name{ID: r.seg.ID, Level: r.seg.Level, Class: r.seg.Class}.Key()
 	select {
 	case slots <- struct{}{}:
@@ -371,6 +444,9 @@ func (c *blocks) wait(ctx context.Context, l *load) ([]byte, error) {
 			return nil, p.fl.err
 		}
 		p.ext = p.fl.ext
+	}
+	if l.old {
+		c.window.use(blockKey{l.entry.Segment.ID, l.first, true}, len(l.pieces))
 	}
 	from := int64(l.entry.Ref.Pos)
 	to := from + int64(l.entry.Ref.Len)

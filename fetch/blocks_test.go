@@ -367,6 +367,28 @@ func TestReadAhead(t *testing.T) {
 	}
 }
 
+// However little each read of a scan takes, what is loaded ahead comes in large GETs.
+func TestReadAheadMakesLargeGets(t *testing.T) {
+	w := newWorld(t)
+	w.compress = segment.CompressNone
+	var batches [][]segment.Record
+	for range 120 {
+		batches = append(batches, bigRecords(1, 1000))
+	}
+	w.commit(batches...) // an object of about 125 blocks
+	f := w.fetcher(Options{BlockBytes: 1000, ReadAhead: 40})
+	r := request(0)
+	r.MaxRecords = 1
+	for r.Offset < 120 {
+		r.Offset = w.read(f, r).NextOffset
+		f.blocks.wg.Wait()
+	}
+	// At first one by one until it is a scan, then 20 and more at a time.
+	if n := w.store.gets.Load(); n > 4+125/20 {
+		t.Errorf("%d GETs", n)
+	}
+}
+
 // Paging through a compressed batch decompresses it once.
 func TestPagingDecodesOnce(t *testing.T) {
 	for _, age := range []time.Duration{0, time.Nanosecond} { // recent, old

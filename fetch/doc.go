@@ -14,7 +14,9 @@
 //
 // Data is recent until its append time is Options.OldAge ago. Recent data is cached by recency, because the newest is what is read next.
 // Old data is cached by frequency, in a cache of its own, and its misses go through a small pool of GETs and a rate per tenant. So a
-// backfill neither pushes out what tailing readers need nor stands in their way.
+// backfill neither pushes out what tailing readers need nor stands in their way. Before old data gets to that cache it is in a window, where
+// what was loaded ahead of a scan waits for it: a cache by frequency would refuse that. A scan loads ahead by halves of what is loaded
+// ahead altogether, so that its GETs are large, however little each of its reads takes.
 //
 // Decompressed batches are cached as well, for tailing readers and for reads that page through a batch.
 //

@@ -58,7 +58,7 @@ func New(o Options) (*Fetcher, error) {
 	f := &Fetcher{
 		o:       o,
 		blocks:  b,
-		batches: newLRU[batchKey](o.CacheBytes/4, func(b *segment.DecodedBatch) int64 { return int64(b.Size()) + extentOverhead }),
+		batches: newLRU[batchKey](o.CacheBytes*3/16, func(b *segment.DecodedBatch) int64 { return int64(b.Size()) + extentOverhead }),
 		none:    newLRU[batchKey](0, func(*segment.DecodedBatch) int64 { return 1 }),
 		runs:    newLRU[batchKey](o.CacheBytes/32, func(d []runPart) int64 { return runPartBytes * int64(len(d)+2) }),
 		limits:  newOldLimits(o.OldBytesPerSecond, maxGetBytes, o.Clock),

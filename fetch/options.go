@@ -17,8 +17,8 @@ type Options struct {
 	View  View
 	Store objectstore.Store
 
-	// CacheBytes bounds the memory of all caches together: half for blocks of recent data and own flushes, a quarter for blocks of old
-	// data, a quarter for decompressed batches. Default 256 MiB.
+	// CacheBytes bounds the memory of all caches together: half for blocks of recent data and own flushes, an eighth for blocks of old
+	// data that are read again and again, three sixteenths for those that have just come, and as much for decompressed batches. Default 256 MiB.
 	CacheBytes int64
 	// BlockBytes is how much one block of recent data is, the unit of reading and caching: large, because the readers of all partitions tail
 	// the same objects. Default 1 MiB.
@@ -34,7 +34,7 @@ type Options struct {
 	OldReads int
 	// OldBytesPerSecond is how many bytes of old data one tenant may cause to be read. Default 512 MiB; below zero = no limit.
 	OldBytesPerSecond int64
-	// ReadAhead is how many blocks a sequential scan loads ahead. Default 4; below zero = none.
+	// ReadAhead is how many blocks a sequential scan loads ahead, within a twentieth of CacheBytes. Default 4; below zero = none.
 	ReadAhead int
 	// GetTimeout bounds one GET, waiting for the pool not included. Default 30 s.
 	GetTimeout time.Duration

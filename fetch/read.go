@@ -233,7 +233,7 @@ func (f *Fetcher) readBatch(ctx context.Context, rd *reading, l *load) error {
 	}
 	// The next read begins in this batch, or others are tailing too.
 	if l.batch == nil && (rd.next <= e.Last || !l.old) {
-		f.keep(e, b)
+		f.keep(l, b)
 	}
 	return nil
 }
@@ -281,6 +281,7 @@ func (f *Fetcher) decode(ctx context.Context, rd *reading, l *load) (*segment.De
 	if err != nil {
 		return nil, err
 	}
+	l.stored = stored
 	b, err := segment.DecodeBatch(stored)
 	if err != nil {
 		return nil, err
@@ -302,9 +303,18 @@ func (f *Fetcher) decode(ctx context.Context, rd *reading, l *load) (*segment.De
 }
 
 // keep caches a decompressed batch. One that is stored raw shares the memory of its block, which is cached as it is.
-func (f *Fetcher) keep(e *metadata.IndexEntry, b *segment.DecodedBatch) {
+func (f *Fetcher) keep(l *load, b *segment.DecodedBatch) {
+	k := batchKey{l.entry.Segment.ID, l.entry.Ref.Pos}
 	if b.Header().Codec != segment.CodecRaw {
-		f.batches.put(b, batchKey{e.Segment.ID, e.Ref.Pos})
+		f.batches.put(b, k)
+		return
+	}
+	if !l.old {
+		return
+	}
+	// The blocks of old data make room as soon as they were used. The copy does not keep them in memory.
+	if b, err := segment.DecodeBatch(slices.Clone(l.stored)); err == nil {
+		f.batches.put(b, k)
 	}
 }
 
@@ -410,13 +420,13 @@ func (f *Fetcher) unreadable(rd *reading, e *metadata.IndexEntry, cause error) e
 }
 
 // readAhead starts to load the blocks after the ones just read, without waiting: for old data only as far as the tenant's rate permits
-// at once.
+// at once. It does so when half of them are missing, or the next is: so a scan makes few large GETs, however little each of its reads takes.
 func (f *Fetcher) readAhead(rd *reading, rest []metadata.IndexEntry) {
 	if f.o.ReadAhead < 0 || len(rest) < 2 {
 		return
 	}
 	rest = rest[1:] // the first one was being read when the limit was reached, and is cached
-	budget := int64(f.o.ReadAhead) * f.o.BlockBytes
+	budget := min(int64(f.o.ReadAhead)*f.o.BlockBytes, f.blocks.window.limit/4)
 	n := 0
 	for n < len(rest) && budget > 0 {
 		budget -= int64(rest[n].Ref.Len)
@@ -428,8 +438,9 @@ func (f *Fetcher) readAhead(rd *reading, rest []metadata.IndexEntry) {
 		ahead[n-1].Ref.Len = uint32(max(1, int64(last.Ref.Len)+budget))
 	}
 	loads, missing := f.lookup(ahead)
-	if !f.limits.take(rd.tenant, missing) {
+	absent, all, next := f.blocks.absent(loads)
+	if absent == 0 || !next && 2*absent < all || !f.limits.take(rd.tenant, missing) {
 		return
 	}
-	f.m.ahead.Add(float64(f.blocks.start(loads)))
+	f.m.ahead.Add(float64(f.blocks.startAhead(loads, absent)))
 }

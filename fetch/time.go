@@ -60,7 +60,7 @@ func (f *Fetcher) search(ctx context.Context, rd *reading, run *metadata.IndexEn
 	if err != nil {
 		return 0, err
 	}
-	f.keep(e, b)
+	f.keep(&loads[0], b)
 	it := b.Iter()
 	var r segment.Record
 	if it.SkipTo(rd.next) && it.SkipToTime(ms) && it.Next(&r) {
