@@ -108,6 +108,7 @@ func (s *Store) loadShard(ctx context.Context, e *edition, q *Queue, r *LoadRequ
 			p := &pointers[i]
 			args = append(args, pad(p.Offset), packPointer(p, isSettled(settled, p.Offset)))
 		}
+		args = append(args, r.Over)
 		_, err := s.eval(ctx, e, scriptLoad, q, args)
 		var nl *NotLoadedError
 		if asNotLoaded(err, &nl) {

@@ -153,7 +153,10 @@ type LoadRequest struct {
 	Incarnation int64 // the new one; refused (ErrStale) when the shard has it or a higher one
 	// Keep leaves everything that Redis has of the shard, leases included, and only starts the incarnation: the state was found to be no older than
 	// the journal's. Else the shard is purged and rebuilt from Shard and Pointers.
-	Keep     bool
+	Keep bool
+	// Over, without Keep, is what Redis was found to have when that was decided: the shard's incarnation, -1 for none. ErrStale when it has another
+	// one: what was loaded meanwhile may be in use. 0: whatever there is (a seek).
+	Over     int64
 	Shard    journal.Shard
 	Pointers []journal.Pointer
 }

@@ -1,5 +1,6 @@
 -- Puts one shard in place, in one call or several. ARGV from 5: partition, incarnation, step (keep, only, first, more, last), frontier, skipped,
--- ns, ns times from and to, np, np times offset and pointer (without its kind's place in the queue, which is decided here).
+-- ns, ns times from and to, np, np times offset and pointer (without its kind's place in the queue, which is decided here); last, the incarnation
+-- that may be purged: -1 none, 0 any.
 -- Between first and last the shard is staged in the field "~<p>" and absent for everybody else.
 local p, inc, step = ARGV[5], tonumber(ARGV[6]), ARGV[7]
 local v, staged = call('HGET', H, p), call('HGET', H, '~' .. p)
@@ -16,6 +17,8 @@ end
 local s
 if step == 'first' or step == 'only' then
   if here and here.inc >= inc or there and there.inc >= inc then return 'ST' end
+  local over = tonumber(ARGV[#ARGV])
+  if over ~= 0 and (here and here.inc or -1) ~= over then return 'ST' end
   purge(p)
   call('HDEL', H, p, '~' .. p)
   s = {p = p, f = tonumber(ARGV[8]), c = tonumber(ARGV[8]), i = 0, ia = 0, pre = 0, dl = 0, ahead = 0, seq = 0, dirty = '0', blocks = 0, inc = inc,
