@@ -89,27 +89,37 @@ func (l *Log) rewatch() {
 	}
 }
 
-// onEvents applies whole revisions, in order.
+// onEvents applies whole revisions, in order. Who waits for a result gets it when the whole revision is applied: what it reads next, of any
+// shard, is not older than that result.
 func (l *Log) onEvents(ev Events) error {
 	now := l.o.Clock.Now()
+	first := 0 // entry of the revision at hand
+	var results [][]Result
 	for i := range ev.Entries {
 		e := &ev.Entries[i]
-		if err := l.apply(e, now); err != nil {
+		r, err := l.apply(e, now)
+		if err != nil {
 			l.setFatal(err)
 			return err
 		}
-		if i+1 == len(ev.Entries) || ev.Entries[i+1].Revision != e.Revision {
-			l.applied.raise(e.Revision)
+		results = append(results, r)
+		if i+1 < len(ev.Entries) && ev.Entries[i+1].Revision == e.Revision {
+			continue
 		}
+		l.applied.raise(e.Revision)
+		for j, r := range results {
+			l.settle(&ev.Entries[first+j], r)
+		}
+		first, results = i+1, results[:0]
 	}
 	l.applied.raise(ev.Through)
 	l.metrics.revision.Set(float64(ev.Through))
 	return nil
 }
 
-func (l *Log) apply(e *LogEntry, now time.Time) error {
+func (l *Log) apply(e *LogEntry, now time.Time) ([]Result, error) {
 	if e.Shard < 0 || e.Shard >= len(l.shards) {
-		return fmt.Errorf("apply revision %d: shard %d is outside the fabric's %d", e.Revision, e.Shard, len(l.shards))
+		return nil, fmt.Errorf("apply revision %d: shard %d is outside the fabric's %d", e.Revision, e.Shard, len(l.shards))
 	}
 	s := l.shards[e.Shard]
 	s.mu.Lock()
@@ -123,12 +133,11 @@ func (l *Log) apply(e *LogEntry, now time.Time) error {
 		l.subscriptions.wake()
 	}
 	if err != nil {
-		return fmt.Errorf("apply revision %d of shard %d: %w", e.Revision, e.Shard, err)
+		return nil, fmt.Errorf("apply revision %d of shard %d: %w", e.Revision, e.Shard, err)
 	}
 	l.metrics.entries.Inc()
 	l.metrics.bytes.Add(float64(len(e.Value)))
-	l.settle(e, a.Results)
-	return nil
+	return a.Results, nil
 }
 
 // settle hands the results of an entry to the transaction of this node that made it, and resolves it with its last shard.
@@ -186,10 +195,10 @@ func (l *Log) reload() error {
 		s.mu.Unlock()
 	}
 	l.subscriptions.wake()
+	l.applied.raise(loaded.revision)
 	for i := range loaded.own {
 		l.settle(&loaded.own[i].entry, loaded.own[i].results)
 	}
-	l.applied.raise(loaded.revision)
 	l.metrics.reloads.Inc()
 	l.resubmitLost(loaded.revision)
 	return nil
