@@ -66,7 +66,7 @@ func (s *Server) listDeadLetters(rq *request) error {
 			}
 		}
 		items = append(items, some...)
-		if next == "" {
+		if next == "" || len(some) == 0 {
 			break
 		}
 	}

@@ -39,6 +39,7 @@ func (s *Server) observe(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		rq := &request{Context: c, s: s, start: s.o.Clock.Now(), route: unmatchedRoute}
 		r := c.Request()
+		handles(r)
 		rq.rc = http.NewResponseController(c.Response().Writer)
 		if p := c.Path(); p != "" {
 			rq.route = p

@@ -209,7 +209,7 @@ func TestLongPollWakes(t *testing.T) {
 	waiting := make(chan struct{}, 1)
 	n.f.onCall("ReadWait", func() { waiting <- struct{}{} })
 	done := make(chan *answer, 1)
-	go func() { done <- n.call("GET", "/v1/topics/orders/partitions/0/records?offset=latest&wait=30s", "") }()
+	go func() { done <- n.call("GET", "/v1/topics/orders/partitions/0/records?offset=1&wait=30s", "") }()
 	<-waiting
 	n.fill("orders", 1)
 	var got readJSON

@@ -145,7 +145,7 @@ func (s *Server) bindAndServe(ctx context.Context) error {
 		return fmt.Errorf("bind REST port: %w", err)
 	}
 	s.mainBound, s.opsBound = main.Addr(), ops.Addr()
-	main = newLimitListener(main, s.o.Limits.MaxConnections, s.m.connections)
+	main = newLimitListener(main, s.o.Limits.MaxConnections, s.m.connections, s.refusal)
 
 	s.mainHTTP = s.newHTTPServer(s.echo)
 	s.opsHTTP = s.newHTTPServer(s.opsHandler())
@@ -192,6 +192,8 @@ func (s *Server) newHTTPServer(h http.Handler) *http.Server {
 			WriteByteTimeout:     s.o.Timeouts.Grace,
 		},
 		BaseContext: func(net.Listener) context.Context { return s.hard },
+		ConnContext: connContext,
+		ConnState:   connState,
 		ErrorLog:    slog.NewLogLogger(s.o.Logger.Handler(), slog.LevelDebug),
 	}
 }

@@ -21,13 +21,19 @@ const ProblemType = "application/problem+json"
 // Only an *api.Error with a code of the table is shown. Everything else is INTERNAL, with nothing of its text: it may hold addresses,
 // keys of objects or other tenants' names. The caller logs it beside the request ID.
 func AppendProblem(dst []byte, err error, requestID string) (status int, body []byte) {
+	_, info := visible(err)
+	return AppendProblemWithStatus(dst, err, requestID, info.Status)
+}
+
+// AppendProblemWithStatus is AppendProblem where HTTP itself has fixed the status.
+func AppendProblemWithStatus(dst []byte, err error, requestID string, fixed int) (status int, body []byte) {
 	e, info := visible(err)
 	dst = append(dst, `{"type":"urn:forebay:error:`...)
 	dst = append(dst, info.Code...)
 	dst = append(dst, `","title":`...)
 	dst = appendString(dst, info.Title)
 	dst = append(dst, `,"status":`...)
-	dst = strconv.AppendInt(dst, int64(info.Status), 10)
+	dst = strconv.AppendInt(dst, int64(fixed), 10)
 	dst = append(dst, `,"code":"`...)
 	dst = append(dst, info.Code...)
 	dst = append(dst, `","detail":`...)
@@ -67,7 +73,7 @@ func AppendProblem(dst []byte, err error, requestID string) (status int, body []
 		dst = append(dst, ':')
 		dst = append(dst, value...)
 	}
-	return info.Status, append(dst, '}')
+	return fixed, append(dst, '}')
 }
 
 // problemMembers are set by AppendProblem alone.
