@@ -15,6 +15,8 @@ import (
 const (
 	// maxOpens is how often one call opens its subscription before it gives up: each time Redis was replaced, or another node was faster.
 	maxOpens = 8
+	// firstLife is the life of a store that has not seen Redis replaced.
+	firstLife = 1
 	// openEntries, loadShards and loadPointers bound one request to the journal and to Redis while a subscription is opened.
 	openEntries  = 2000
 	loadShards   = 256
@@ -107,12 +109,13 @@ func (e *Engine) openAgain(ctx context.Context, q *queue, partitions []int32) er
 // openOnce opens the subscription, or the named partitions of it:
 //
 //  1. note the life of Redis; what follows is void in another one
-//  2. read the journal, and ask Redis what it has
-//  3. write the openings to the journal: from here on every earlier incarnation is history. A crash leaves openings that nobody
-//     uses, which harms nothing: they carry the state that was there
-//  4. load: what Redis has and is no older than the journal stays, leases included; the rest is rebuilt
+//  2. read the journal, and ask Redis what it has. Shards of which Redis has all that the journal has are left alone, leases included, if this
+//     process is just new here
+//  3. write openings of the others to the journal: from here on every earlier incarnation of them is history. A crash leaves openings that
+//     nobody uses, which harms nothing: they carry the state that was there
+//  4. load them
 //  5. say that it is ready
-func (e *Engine) openOnce(ctx context.Context, q *queue, partitions []int32) (int, error) {
+func (e *Engine) openOnce(ctx context.Context, q *queue, partitions []int32) (loaded int, err error) {
 	life := e.o.Store.Life()
 	// The subscription may have been deleted, which is why Redis does not have it. Opening it would leave state that nobody removes.
 	if err := e.o.View.Sync(ctx); err != nil {
@@ -121,7 +124,7 @@ func (e *Engine) openOnce(ctx context.Context, q *queue, partitions []int32) (in
 	if _, err := e.o.View.SubscriptionByID(q.id); err != nil {
 		return 0, err
 	}
-	loaded, err := e.o.Journal.Load(ctx, q.sub.Tenant, q.id)
+	known, reported, err := e.o.Journal.LoadReported(ctx, q.sub.Tenant, q.id)
 	if err != nil {
 		return 0, err
 	}
@@ -131,18 +134,16 @@ func (e *Engine) openOnce(ctx context.Context, q *queue, partitions []int32) (in
 	}
 	which := partitions
 	if which == nil {
-		if which, err = e.toOpen(q, loaded, have); err != nil {
+		if which, err = e.toOpen(q, known, have); err != nil {
 			return 0, err
 		}
 	}
-	loads, err := e.writeOpenings(ctx, q, which, loaded, have)
+	os, err := e.writeOpenings(ctx, q, life, which, known, reported, have)
 	if err != nil {
 		return 0, err
 	}
-	for chunk := range loadChunks(loads) {
-		if err := e.o.Store.Load(ctx, &q.store, chunk); err != nil {
-			return 0, err
-		}
+	if err := e.load(ctx, q, os); err != nil {
+		return 0, err
 	}
 	if partitions == nil {
 		if err := e.o.Store.Ready(ctx, &q.store, life); err != nil {
@@ -150,22 +151,22 @@ func (e *Engine) openOnce(ctx context.Context, q *queue, partitions []int32) (in
 		}
 	}
 	q.forget()
-	// Leases that were lost with Redis are deliverable records now, here and on every node.
-	if slices.ContainsFunc(loads, func(l store.LoadRequest) bool { return !l.Keep }) {
+	if slices.ContainsFunc(os, func(o shardOpening) bool { return !o.Keep }) {
+		// Leases that were lost with Redis are deliverable records now, here and on every node.
 		q.line.stir()
-		e.wakes.add(store.Wake{Subscription: q.id, Freed: len(loads)})
+		e.wakes.add(store.Wake{Subscription: q.id, Freed: len(os)})
 	}
-	return len(loads), nil
+	return len(os), nil
 }
 
 // toOpen gives the partitions that have any state, or records that the subscription has not seen. Others are opened when they get one.
-func (e *Engine) toOpen(q *queue, loaded *journal.Loaded, have map[int32]journal.Version) ([]int32, error) {
+func (e *Engine) toOpen(q *queue, known *journal.Loaded, have map[int32]journal.Version) ([]int32, error) {
 	infos, err := e.o.View.PartitionInfos(q.sub.TopicID)
 	if err != nil {
 		return nil, err
 	}
 	set := map[int32]struct{}{}
-	for p := range loaded.Shards {
+	for p := range known.Shards {
 		set[p] = struct{}{}
 	}
 	for p := range have {
@@ -179,29 +180,46 @@ func (e *Engine) toOpen(q *queue, loaded *journal.Loaded, have map[int32]journal
 	return slices.Sorted(maps.Keys(set)), nil
 }
 
-// writeOpenings starts a new incarnation of each shard in the journal and gives what is to be loaded.
-func (e *Engine) writeOpenings(ctx context.Context, q *queue, which []int32, loaded *journal.Loaded, have map[int32]journal.Version) ([]store.LoadRequest, error) {
-	loads := make([]store.LoadRequest, 0, len(which))
-	entries := make([]journal.Entry, 0, len(which))
+// shardOpening is the opening of one shard.
+type shardOpening struct {
+	store.LoadRequest
+	base journal.Version // of what is in the journal: whatever Redis has that is not older may stay
+}
+
+// writeOpenings begins a new incarnation of each shard that Redis does not have as the journal has it.
+func (e *Engine) writeOpenings(ctx context.Context, q *queue, life uint64, which []int32, known *journal.Loaded,
+	reported, have map[int32]journal.Version) ([]shardOpening, error) {
+	var os []shardOpening
+	var entries []journal.Entry
 	for _, p := range which {
-		state := loaded.Shards[p]
+		state := known.Shards[p]
 		if state == nil {
 			state = &journal.Shard{Frontier: q.sub.Start(p)}
 		}
 		has, ok := have[p]
-		l := store.LoadRequest{Partition: p, Keep: ok && !has.Less(state.Version), Shard: *state}
-		if !l.Keep {
-			for _, o := range slices.Sorted(maps.Keys(loaded.Pointers[p])) {
-				l.Pointers = append(l.Pointers, loaded.Pointers[p][o])
+		whole := ok && state.Incarnation > 0 && !has.Less(reported[p])
+		if whole && life == firstLife {
+			continue
+		}
+		o := shardOpening{LoadRequest: store.LoadRequest{Partition: p, Shard: *state, Over: -1}, base: reported[p]}
+		opening := *state
+		switch {
+		case whole:
+			// Redis was replaced since this process knows it. It may lack changes that are not in the journal either; what has their numbers from now
+			// on must not be taken for them.
+			o.Keep, o.Over = true, 0
+			if state.Less(has) {
+				opening.Version = has
+			}
+		case ok:
+			o.Over = has.Incarnation
+		}
+		if !whole {
+			for _, offset := range slices.Sorted(maps.Keys(known.Pointers[p])) {
+				o.Pointers = append(o.Pointers, known.Pointers[p][offset])
 			}
 		}
-		loads = append(loads, l)
-		// A kept shard's opening carries what the journal knows, too. What Redis knows beyond that is marked there and follows within 100 ms; until
-		// then a loss of Redis costs what it would have cost before.
-		opening := *state
-		if l.Keep {
-			opening.Version = has
-		}
+		os = append(os, o)
 		entries = append(entries, journal.Entry{Key: journal.ShardKey{Subscription: q.id, Partition: p}, Shard: &opening, Open: true})
 	}
 	done := 0
@@ -210,13 +228,67 @@ func (e *Engine) writeOpenings(ctx context.Context, q *queue, which []int32, loa
 		if err != nil {
 			return nil, err
 		}
-		for _, o := range offsets {
-			loads[done].Incarnation = o + 1 // the first record of a journal is at offset 0, and 0 means never opened
-			loads[done].Shard.Version = journal.Version{Incarnation: o + 1}
+		for _, offset := range offsets {
+			os[done].Incarnation = offset + 1 // the first record of a journal is at offset 0, and 0 means never opened
+			os[done].Shard.Version = journal.Version{Incarnation: offset + 1}
 			done++
 		}
 	}
-	return loads, nil
+	return os, nil
+}
+
+// load puts the opened shards in place. Another node may be doing the same at this moment, with an incarnation before or after this one, and hand
+// out leases already. It loads what it read from the journal, as this node does; so where it was faster, its state is carried on instead of
+// being purged. Where this node's incarnation is the older one, it starts over and will find nothing to do.
+func (e *Engine) load(ctx context.Context, q *queue, os []shardOpening) error {
+	for len(os) > 0 {
+		n, pointers := 0, 0
+		var chunk []store.LoadRequest
+		for n < len(os) && n < loadShards && (n == 0 || pointers+len(os[n].Pointers) <= loadPointers) {
+			pointers += len(os[n].Pointers)
+			chunk = append(chunk, os[n].LoadRequest)
+			n++
+		}
+		err := e.o.Store.Load(ctx, &q.store, chunk)
+		for attempt := 1; errors.Is(err, store.ErrStale) && attempt < maxOpens; attempt++ {
+			have, surveyErr := e.o.Store.Survey(ctx, &q.store)
+			if surveyErr != nil {
+				return surveyErr
+			}
+			if chunk, err = again(os[:n], have); err != nil {
+				return err
+			}
+			err = e.o.Store.Load(ctx, &q.store, chunk)
+		}
+		if err != nil {
+			return err
+		}
+		os = os[n:]
+	}
+	return nil
+}
+
+// again is what is left to load of openings, after another node was found to load as well.
+func again(os []shardOpening, have map[int32]journal.Version) ([]store.LoadRequest, error) {
+	var out []store.LoadRequest
+	for i := range os {
+		l := os[i].LoadRequest
+		has, ok := have[l.Partition]
+		switch {
+		case ok && has.Incarnation == l.Incarnation: // done
+			continue
+		case ok && has.Incarnation > l.Incarnation:
+			return nil, store.ErrStale
+		case ok && !has.Less(os[i].base):
+			l.Keep, l.Over, l.Pointers = true, 0, nil
+		case ok:
+			l.Over = has.Incarnation
+		default:
+			l.Over = -1
+		}
+		out = append(out, l)
+	}
+	return out, nil
 }
 
 // loadChunks cuts loads into what one request may carry. A shard is never cut: it is loaded whole or not at all.

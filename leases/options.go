@@ -80,6 +80,8 @@ type Publisher interface {
 type Journal interface {
 	// Load gives what the journal has of a subscription, linearizably.
 	Load(ctx context.Context, tenant string, id metadata.SubscriptionID) (*journal.Loaded, error)
+	// LoadReported is Load, and says up to which version the changes of each shard are in the journal: openings alone are none.
+	LoadReported(ctx context.Context, tenant string, id metadata.SubscriptionID) (*journal.Loaded, map[int32]journal.Version, error)
 	// Write appends the entries atomically and gives the journal offset of each.
 	Write(ctx context.Context, tenant string, entries []journal.Entry) ([]int64, error)
 	PutTask(ctx context.Context, tenant string, t journal.Task) error

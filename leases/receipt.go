@@ -23,7 +23,7 @@ func parseReceipt(s string) (r store.Receipt, ok bool) {
 	}
 	for i := range len(nonce) {
 		switch c := nonce[i]; {
-		case '0' <= c && c <= '9', 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', c == '-', c == '_':
+		case '0' <= c && c <= '9', 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', c == '-', c == '_', c == '.':
 		default:
 			return r, false
 		}
