@@ -54,7 +54,7 @@ func (k *cleaner) read(ctx context.Context, t *cleanTask, entries []metadata.Ind
 	for i := range entries {
 		list[i] = &entries[i]
 	}
-	src := newSources(ctx, k.c.o.Store, list, k.c.o.ReadBytes, func(n int) { k.c.m.read.WithLabelValues(string(KindClean)).Add(float64(n)) })
+	src := newSources(ctx, k.c.o.Store, list, k.c.o.ReadBytes, &k.c.known, func(n int) { k.c.m.read.WithLabelValues(string(KindClean)).Add(float64(n)) })
 	defer src.close()
 	defer cancel()
 	g := &Group{Topic: t.topic, Partition: t.partition}

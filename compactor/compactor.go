@@ -31,7 +31,8 @@ type Compactor struct {
 	shards  []shardState
 	buffers sync.Pool // of *[]byte: memory for objects, kept between jobs as long as there is enough
 	trims   trimMemory
-	untag   untagged
+	untag   segmentSet   // objects whose clean batches hold no tombstones
+	known   segmentSet   // level-0 objects whose header was read
 	next    atomic.Int64 // shard at which the next worker looks first
 
 	ctx    context.Context // ends in Close

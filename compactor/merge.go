@@ -47,7 +47,7 @@ func (c *Compactor) runJob(ctx context.Context, claim *metadata.HeldClaim, job *
 			entries = append(entries, &job.Groups[i].Entries[j])
 		}
 	}
-	m := &merger{c: c, job: job, claim: claim, stopped: map[metadata.PartitionKey]bool{}, src: newSources(ctx, c.o.Store, entries, c.o.ReadBytes, func(n int) {
+	m := &merger{c: c, job: job, claim: claim, stopped: map[metadata.PartitionKey]bool{}, src: newSources(ctx, c.o.Store, entries, c.o.ReadBytes, &c.known, func(n int) {
 		c.m.read.WithLabelValues(string(job.Kind)).Add(float64(n))
 	})}
 	defer func() {

@@ -43,12 +43,40 @@ func objectKey(s *metadata.SegmentRef) string {
 	return segment.Name{ID: s.ID, Level: s.Level, Class: s.Class}.Key()
 }
 
+// identify makes sure that a chunk is of the segment that it should be of, and not of one that was copied to its place. Of sparse batches
+// the offsets say so; of an object with dense ones the header is read, once, where it is not in the chunk.
+func (s *sources) identify(c *chunk, data []byte) error {
+	if !c.dense || s.known.has(c.id) {
+		return nil
+	}
+	if c.off > 0 {
+		var err error
+		if data, err = s.store.GetRange(s.ctx, c.key, 0, segment.HeaderSize); err != nil {
+			return err
+		}
+		s.read(len(data))
+	}
+	// A header that cannot be read says nothing about the batches, which have checksums of their own.
+	if h, err := segment.ParseHeader(data); err == nil && ulid.ULID(h.ID) != c.id {
+		return copied(c.key, h.ID)
+	}
+	s.known.add(c.id)
+	return nil
+}
+
+// copied says that an object was put in the place of another.
+func copied(key string, id [16]byte) error {
+	return &segment.CorruptError{Object: key, Structure: "object", Reason: fmt.Sprintf("it is a copy of segment %s", ulid.ULID(id))}
+}
+
 // chunk is a stretch of one object that one GET brings, and that is let go when the last batch in it was used.
 type chunk struct {
-	key  string
-	off  int64
-	size int64
-	uses int // entries that still need it; only the consumer touches it
+	key   string
+	id    ulid.ULID
+	dense bool
+	off   int64
+	size  int64
+	uses  int // entries that still need it; only the consumer touches it
 
 	started bool          // only the consumer touches it
 	done    chan struct{} // closed when data and err are set
@@ -63,6 +91,7 @@ type sources struct {
 	store  objectstore.Store
 	budget int64 // bytes of chunks held or on their way; the one that is needed now comes whatever it says
 	read   func(n int)
+	known  *segmentSet // level-0 objects whose header was read
 	wg     sync.WaitGroup
 	slots  chan struct{}
 
@@ -73,8 +102,8 @@ type sources struct {
 }
 
 // newSources plans the reads of entries, which is in order of use. read is called with the size of each GET, from any goroutine.
-func newSources(ctx context.Context, store objectstore.Store, entries []*metadata.IndexEntry, budget int64, read func(n int)) *sources {
-	s := &sources{ctx: ctx, store: store, budget: budget, read: read, slots: make(chan struct{}, readers), objects: map[ulid.ULID][]*chunk{}}
+func newSources(ctx context.Context, store objectstore.Store, entries []*metadata.IndexEntry, budget int64, known *segmentSet, read func(n int)) *sources {
+	s := &sources{ctx: ctx, store: store, budget: budget, known: known, read: read, slots: make(chan struct{}, readers), objects: map[ulid.ULID][]*chunk{}}
 	type stretch struct{ off, end int64 }
 	wanted := map[ulid.ULID][]stretch{}
 	refs := map[ulid.ULID]*metadata.SegmentRef{}
@@ -88,11 +117,14 @@ func newSources(ctx context.Context, store objectstore.Store, entries []*metadat
 		var chunks []*chunk
 		for i := 0; i < len(list); {
 			from, to := list[i].off, list[i].end
+			if refs[id].Level == 0 && from <= chunkGap {
+				from = 0 // with the header
+			}
 			for i++; i < len(list) && list[i].off <= to+chunkGap; i++ {
 				to = max(to, list[i].end)
 			}
 			for ; from < to; from += chunkBytes {
-				chunks = append(chunks, &chunk{key: key, off: from, size: min(chunkBytes, to-from), done: make(chan struct{})})
+				chunks = append(chunks, &chunk{key: key, id: id, dense: refs[id].Level == 0, off: from, size: min(chunkBytes, to-from), done: make(chan struct{})})
 			}
 		}
 		s.objects[id] = chunks
@@ -141,6 +173,9 @@ func (s *sources) start(c *chunk) {
 			return
 		}
 		data, err := s.store.GetRange(s.ctx, c.key, c.off, c.size)
+		if err == nil {
+			err = s.identify(c, data)
+		}
 		if err == nil && int64(len(data)) != c.size {
 			err = &segment.CorruptError{Object: c.key, Offset: c.off, Structure: "object", Reason: fmt.Sprintf("%d bytes where %d were written", len(data), c.size)}
 		} else if errors.Is(err, objectstore.ErrInvalidRange) {

@@ -13,27 +13,27 @@ import (
 	"github.com/forebaymq/forebay/segment"
 )
 
-// untagged remembers objects whose clean batches hold no tombstones, so that they are asked once.
-type untagged struct {
+// segmentSet remembers segments of which something was found out. What is forgotten is found out again.
+type segmentSet struct {
 	mu struct {
 		sync.Mutex
 		ids map[ulid.ULID]bool
 	}
 }
 
-// maxUntagged bounds it. What is forgotten costs one GET.
-const maxUntagged = 1 << 16
+// maxSegmentSet bounds it.
+const maxSegmentSet = 1 << 16
 
-func (u *untagged) has(id ulid.ULID) bool {
+func (u *segmentSet) has(id ulid.ULID) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return u.mu.ids[id]
 }
 
-func (u *untagged) add(id ulid.ULID) {
+func (u *segmentSet) add(id ulid.ULID) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if u.mu.ids == nil || len(u.mu.ids) >= maxUntagged {
+	if u.mu.ids == nil || len(u.mu.ids) >= maxSegmentSet {
 		u.mu.ids = map[ulid.ULID]bool{}
 	}
 	u.mu.ids[id] = true
@@ -126,6 +126,9 @@ func (c *Compactor) index(ctx context.Context, s *metadata.SegmentRef) (*segment
 		if errors.As(err, &short) && short.Need > need {
 			need = short.Need
 			continue
+		}
+		if err == nil && ulid.ULID(x.ID) != s.ID {
+			return nil, copied(objectKey(s), x.ID)
 		}
 		return x, err
 	}

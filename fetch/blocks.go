@@ -406,6 +406,9 @@ func (c *blocks) get(r run) ([]byte, error) {
 	c.m.getSeconds.WithLabelValues(age).Observe(c.o.Clock.Since(begin).Seconds())
 	switch {
 	case err == nil && int64(len(data)) == want:
+		if at == 0 {
+			return data, checkHeader(&r.seg, key, data)
+		}
 		return data, nil
 	case err == nil || errors.Is(err, objectstore.ErrInvalidRange):
 		// The range was made from the object's size in the metadata: the object is shorter than what was written.
@@ -419,6 +422,15 @@ func (c *blocks) get(r run) ([]byte, error) {
 	}
 	c.m.getErrors.WithLabelValues(age).Inc()
 	return nil, err
+}
+
+// checkHeader refuses the bytes of an object that was put in the place of another. A header that cannot be read says nothing about the
+// batches, which have checksums of their own.
+func checkHeader(s *metadata.SegmentRef, key string, data []byte) error {
+	if h, err := segment.ParseHeader(data); err == nil && ulid.ULID(h.ID) != s.ID {
+		return &segment.CorruptError{Object: key, Structure: "object", Reason: fmt.Sprintf("it is a copy of segment %s", ulid.ULID(h.ID))}
+	}
+	return nil
 }
 
 // wait gives the stored bytes of a batch. They share memory with the cache where the batch lies in one extent.

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/oklog/ulid/v2"
+
 	"github.com/forebaymq/forebay/metadata"
 	"github.com/forebaymq/forebay/objectstore"
 	"github.com/forebaymq/forebay/segment"
@@ -155,6 +157,9 @@ func (f *Fetcher) directory(ctx context.Context, e *metadata.IndexEntry, l *load
 	}
 	if err != nil {
 		return nil, err
+	}
+	if ulid.ULID(x.ID) != e.Segment.ID {
+		return nil, runFault(e, "it is a copy of segment %s", ulid.ULID(x.ID))
 	}
 	return cutIndex(e, x)
 }
