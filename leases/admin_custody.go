@@ -28,8 +28,9 @@ type burial struct {
 // wards are the subscriptions that this node looks after.
 type wards struct {
 	sync.Mutex
-	known   map[metadata.SubscriptionID]*ward  // of the last round
-	seen    map[metadata.SubscriptionID]string // tenants, of all the subscriptions that there were in the last round
+	known   map[metadata.SubscriptionID]*ward           // of the last round
+	seen    map[metadata.SubscriptionID]string          // tenants, of all the subscriptions that there were in the last round
+	behind  map[metadata.SubscriptionID]map[int32]int64 // shards whose journal was ahead of Redis in the last round, with its incarnation
 	burials []burial
 }
 
@@ -39,6 +40,7 @@ func (w *wards) deleted(id metadata.SubscriptionID, tenant string, due int64) {
 	defer w.Unlock()
 	delete(w.known, id)
 	delete(w.seen, id)
+	delete(w.behind, id)
 	w.burials = append(w.burials, burial{id, tenant, due})
 }
 
@@ -137,6 +139,9 @@ func (e *Engine) visit(ctx context.Context, sub *metadata.Subscription) (*Stats,
 	if err != nil {
 		return nil, err
 	}
+	if err := e.repair(ctx, sub, &glance.store, loaded); err != nil {
+		return nil, err
+	}
 	if len(loaded.Tasks) > 0 || hasDead(loaded) {
 		q, err := e.describe(sub)
 		if err != nil {
@@ -153,6 +158,44 @@ func (e *Engine) visit(ctx context.Context, sub *metadata.Subscription) (*Stats,
 		}
 	}
 	return e.stats(ctx, glance)
+}
+
+// repair opens the shards of which Redis has an older incarnation than the journal. A node that died between the two leaves such: what is settled in
+// Redis then is void in the journal. An opening that is under way looks the same for a moment, so that only what was seen in the round before counts.
+func (e *Engine) repair(ctx context.Context, sub *metadata.Subscription, q *store.Queue, loaded *journal.Loaded) error {
+	have, err := e.o.Store.Survey(ctx, q)
+	if err != nil {
+		return err
+	}
+	behind := map[int32]int64{}
+	for p, v := range have {
+		if s := loaded.Shards[p]; s != nil && v.Incarnation < s.Incarnation {
+			behind[p] = s.Incarnation
+		}
+	}
+	w := &e.admin.wards
+	w.Lock()
+	before := w.behind[sub.ID]
+	delete(w.behind, sub.ID)
+	if len(behind) > 0 {
+		w.behind[sub.ID] = behind
+	}
+	w.Unlock()
+	var stuck []int32
+	for p, incarnation := range behind {
+		if before[p] == incarnation {
+			stuck = append(stuck, p)
+		}
+	}
+	if len(stuck) == 0 {
+		return nil
+	}
+	described, err := e.describe(sub)
+	if err != nil {
+		return err
+	}
+	e.o.Logger.Warn("the lease store has an older incarnation than the journal", "tenant", sub.Tenant, "subscription", sub.Name, "partitions", stuck)
+	return e.open(ctx, described, stuck)
 }
 
 // glance gives a queue for looking at a subscription without counting it as one that this node uses.

@@ -152,12 +152,11 @@ func (e *Engine) copySome(ctx context.Context, q *queue, dead []store.DeadLetter
 // is come to at least.
 func (e *Engine) readSome(ctx context.Context, q *queue, positions []Target, maxBytes int64) (map[Target]*segment.Record, error) {
 	out := map[Target]*segment.Record{}
-	sorted := sortedTargets(positions)
-	records, reached, err := e.records(ctx, q, sorted, maxBytes)
+	records, reached, err := e.records(ctx, q, positions, maxBytes)
 	if err != nil {
 		return nil, err
 	}
-	for _, t := range sorted[:reached] {
+	for _, t := range positions[:reached] {
 		out[t] = records[t]
 	}
 	return out, nil

@@ -13,7 +13,7 @@ import (
 // discardStep is how many dead letters one call to the store forgets.
 const discardStep = 1000
 
-// DeadLetters lists dead letters by partition and offset. With records a page ends where they have api.MaxReadBytes, so that an element without
+// DeadLetters lists dead letters, those that died first first. With records a page ends where they have api.MaxReadBytes, so that an element without
 // a record is one whose record cannot be read any more.
 func (e *Engine) DeadLetters(ctx context.Context, n Name, after string, limit int, withRecords bool) ([]DeadLetter, string, error) {
 	q, err := e.resolve(ctx, n)
@@ -39,14 +39,13 @@ func (e *Engine) DeadLetters(ctx context.Context, n Name, after string, limit in
 			positions = append(positions, Target{out[i].Partition, out[i].Offset})
 		}
 	}
-	slices.SortFunc(positions, compareTargets)
 	records, reached, err := e.records(ctx, q, positions, api.MaxReadBytes)
 	if err != nil {
 		return nil, "", err
 	}
 	if reached < len(positions) {
 		// The page ends before the first record that did not fit; the store says what goes on after it.
-		end := slices.IndexFunc(out, func(d DeadLetter) bool { return compareTargets(Target{d.Partition, d.Offset}, positions[reached]) >= 0 })
+		end := slices.IndexFunc(out, func(d DeadLetter) bool { return Target{d.Partition, d.Offset} == positions[reached] })
 		if found, next, err = e.deadLetters(ctx, q, after, end); err != nil {
 			return nil, "", err
 		}

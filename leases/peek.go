@@ -1,10 +1,8 @@
 package leases
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"slices"
 
 	"github.com/forebaymq/forebay/api"
 	"github.com/forebaymq/forebay/leases/store"
@@ -39,7 +37,50 @@ func (e *Engine) Peek(ctx context.Context, n Name, max int) ([]PeekedRecord, err
 	}); err != nil {
 		return nil, err
 	}
-	return e.peeked(ctx, q, found, api.MaxReadBytes)
+	out, err := e.peeked(ctx, q, found, api.MaxReadBytes)
+	if err == nil && len(found) == max && len(out) < max && !q.store.Keyed() {
+		return e.peekFurther(ctx, q, found, fresh, out, max)
+	}
+	return out, err
+}
+
+// peekFurther fills up with new records what Peek found to be holes, which Redis does not know of.
+func (e *Engine) peekFurther(ctx context.Context, q *queue, found []store.Peeked, fresh []store.Fresh, out []PeekedRecord, max int) ([]PeekedRecord, error) {
+	last := map[int32]int64{}
+	for _, p := range found {
+		if p.Offset >= last[p.Partition] {
+			last[p.Partition] = p.Offset + 1
+		}
+	}
+	which := make([]int32, len(fresh))
+	for i := range fresh {
+		which[i] = fresh[i].Partition
+	}
+	var positions []store.Position
+	err := e.call(ctx, q, func(ctx context.Context) (err error) {
+		positions, _, err = e.o.Store.Positions(ctx, &q.store, which)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, at := range positions {
+		from := at.Cursor
+		if l, ok := last[at.Partition]; ok && l > from {
+			from = l
+		}
+		for len(out) < max {
+			records, next, err := e.o.Reader.Read(ctx, q.sub.Tenant, q.sub.TopicID, at.Partition, from, max-len(out), api.MaxReadBytes)
+			if err != nil || next <= from {
+				break // what was found is an answer
+			}
+			for i := range records {
+				out = append(out, PeekedRecord{Partition: at.Partition, Attempt: 1, Record: records[i]})
+			}
+			from = next
+		}
+	}
+	return out, nil
 }
 
 // peeked reads what Redis named, in its order, as far as maxBytes go, one record at least.
@@ -61,37 +102,25 @@ func (e *Engine) peeked(ctx context.Context, q *queue, found []store.Peeked, max
 	return out, nil
 }
 
-// records reads the records at positions, neighbours with one read, in the order of partition and offset. What is not there or cannot be read is left
-// out. reached is how many positions, in that order, were come to before the records had maxBytes; one at least.
+// records reads the records at positions, neighbours with one read, in the order given. What is not there or cannot be read is left out. reached
+// is how many positions were come to before the records had maxBytes; one at least.
 func (e *Engine) records(ctx context.Context, q *queue, positions []Target, maxBytes int64) (out map[Target]*segment.Record, reached int, err error) {
-	sorted := sortedTargets(positions)
-	out = make(map[Target]*segment.Record, len(sorted))
-	for reached < len(sorted) && maxBytes > 0 {
-		i, j := reached, reached+1
-		for j < len(sorted) && sorted[j].Partition == sorted[i].Partition && sorted[j].Offset <= sorted[j-1].Offset+1 {
-			j++
+	out = make(map[Target]*segment.Record, len(positions))
+	for reached < len(positions) && maxBytes > 0 {
+		first, end := positions[reached], reached+1
+		for end < len(positions) && positions[end] == (Target{first.Partition, positions[end-1].Offset + 1}) {
+			end++
 		}
-		end := sorted[j-1].Offset + 1
-		bytes, next, err := e.readRange(ctx, q, sorted[i].Partition, sorted[i].Offset, end, maxBytes, out)
+		bytes, next, err := e.readRange(ctx, q, first.Partition, first.Offset, positions[end-1].Offset+1, maxBytes, out)
 		if err != nil {
 			return nil, 0, err
 		}
 		maxBytes -= bytes
-		for reached < j && sorted[reached].Offset < next {
+		for reached < end && positions[reached].Offset < next {
 			reached++
 		}
 	}
 	return out, reached, nil
-}
-
-func sortedTargets(ts []Target) []Target {
-	sorted := slices.Clone(ts)
-	slices.SortFunc(sorted, compareTargets)
-	return sorted
-}
-
-func compareTargets(a, b Target) int {
-	return cmp.Or(cmp.Compare(a.Partition, b.Partition), cmp.Compare(a.Offset, b.Offset))
 }
 
 // readRange reads the records of [from, to) of a partition into out until they have maxBytes; one at least, if there is any. It says how many bytes

@@ -93,7 +93,7 @@ func (e *Engine) targetsForTime(ctx context.Context, topic metadata.TopicID, inf
 // because their records are delivered again. Leases end: their receipts are lost. It is the only way by which a frontier moves back.
 //
 // The seek takes effect with the journal's opening of a new incarnation of each shard. What consumers settle between the state it was computed
-// from and that moment is as if it had come before the seek.
+// from and that moment is as if it had come before the seek. It goes on when ctx ends: OUTCOME_UNKNOWN then.
 func (e *Engine) Seek(ctx context.Context, n Name, to SeekTarget) (*Stats, error) {
 	q, err := e.resolve(ctx, n)
 	if err != nil {
@@ -103,21 +103,61 @@ func (e *Engine) Seek(ctx context.Context, n Name, to SeekTarget) (*Stats, error
 	if err != nil {
 		return nil, err
 	}
-	for partitions := range slices.Chunk(slices.Sorted(maps.Keys(targets)), loadShards) {
-		if err := e.seekAgain(ctx, q, partitions, targets); err != nil {
+	done := make(chan error, 1)
+	started := e.spawn(func() {
+		// Between the journal and Redis nobody may leave: Redis would go on with an incarnation that the journal calls void.
+		bounded, cancel := e.bounded(e.ctx, e.o.CallTimeout)
+		defer cancel()
+		err := e.seekAll(bounded, q, targets)
+		if err != nil && bounded.Err() != nil {
+			err = unavailable(err)
+		}
+		done <- err
+	})
+	if !started {
+		return nil, errDraining()
+	}
+	select {
+	case err := <-done:
+		if err != nil {
 			return nil, err
+		}
+	case <-ctx.Done():
+		return nil, &api.Error{Code: api.CodeOutcomeUnknown, Detail: "the request ended before the seek had: look where the subscription stands, or repeat it", Cause: context.Cause(ctx)}
+	}
+	return e.stats(ctx, q)
+}
+
+// seekAll seeks all the partitions, some at a time.
+func (e *Engine) seekAll(ctx context.Context, q *queue, targets map[int32]int64) error {
+	infos, err := e.o.View.PartitionInfos(q.sub.TopicID)
+	if err != nil {
+		return err
+	}
+	var partitions []int32
+	for _, p := range slices.Sorted(maps.Keys(targets)) {
+		if int(p) < len(infos) && infos[p].Head > 0 { // where nothing was ever written the subscription stands at 0, wherever it is to go
+			partitions = append(partitions, p)
+		}
+	}
+	for some := range slices.Chunk(partitions, loadShards) {
+		if err := e.seekAgain(ctx, q, some, targets); err != nil {
+			return err
 		}
 	}
 	q.forget()
-	e.effects(q, &store.Effects{Freed: len(targets) * q.store.MaxInFlight, NextDue: -1, Now: e.now()})
-	return e.stats(ctx, q)
+	e.effects(q, &store.Effects{Dirty: partitions, Freed: len(partitions) * q.store.MaxInFlight, NextDue: -1})
+	return nil
 }
 
 // seekAgain seeks until no other seek is in the way.
 func (e *Engine) seekAgain(ctx context.Context, q *queue, partitions []int32, targets map[int32]int64) error {
 	for range maxOpens {
 		err := e.seekOnce(ctx, q, partitions, targets)
-		if !errors.Is(err, store.ErrStale) {
+		switch {
+		case errors.Is(err, store.ErrStale):
+		case api.CodeOf(err) == api.CodeOutcomeUnknown && ctx.Err() == nil: // it may be in the journal: then another one overtakes it
+		default:
 			return err
 		}
 	}
