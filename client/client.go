@@ -283,8 +283,14 @@ func readBody(resp *http.Response) ([]byte, error) {
 		return nil, fmt.Errorf("%d bytes are more than the %d that a client takes", n, maxAnswerBytes)
 	} else if n >= 0 {
 		body := make([]byte, n)
-		_, err := io.ReadFull(resp.Body, body)
-		return body, err
+		if _, err := io.ReadFull(resp.Body, body); err != nil {
+			return body, err
+		}
+		// The end itself, too: closed before it, a stream of HTTP/2 is reset, and the server takes the answer for lost.
+		if _, err := io.ReadFull(resp.Body, make([]byte, 1)); !errors.Is(err, io.EOF) {
+			return body, fmt.Errorf("the answer does not end where it said: %w", err)
+		}
+		return body, nil
 	}
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswerBytes+1))
 	if err == nil && len(body) > maxAnswerBytes {

@@ -281,3 +281,38 @@ func TestSilentStreamIsMadeAnew(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// TestAnswersAreReadToTheirEnd: a stream of HTTP/2 that is closed before its end is reset. A server that leases would take that for an
+// answer that was lost.
+func TestAnswersAreReadToTheirEnd(t *testing.T) {
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Length", "100000")
+		_, _ = w.Write(make([]byte, 100_000))
+		_ = http.NewResponseController(w).Flush()
+		timer := time.NewTimer(50 * time.Millisecond)
+		defer timer.Stop()
+		select {
+		case <-r.Context().Done():
+			t.Error("the client left before the end")
+		case <-timer.C:
+		}
+	}))
+	s.Config.Protocols = new(http.Protocols)
+	s.Config.Protocols.SetUnencryptedHTTP2(true)
+	s.Start()
+	defer s.Close()
+	c, err := New(s.URL, WithH2C(), WithRetry(RetryPolicy{Attempts: 1}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	err = c.call(t.Context(), &request{op: "x", method: http.MethodGet, path: "/"}, func(_ int, body []byte) error {
+		if len(body) != 100_000 {
+			t.Errorf("%d bytes", len(body))
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}

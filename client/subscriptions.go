@@ -122,7 +122,7 @@ func subscriptionPath(topic, name string) string {
 // queueRequest begins a request about a subscription. rest is the path behind the subscription's, such as "/ack".
 func queueRequest(op, method, topic, name, rest string, twice repeatable) *request {
 	return &request{
-		op: fmt.Sprintf("%s %s/%s", op, topic, name), method: method, path: subscriptionPath(topic, name) + rest,
+		op: op + " " + topic + "/" + name, method: method, path: subscriptionPath(topic, name) + rest,
 		accept: contentJSON, twice: twice,
 	}
 }
