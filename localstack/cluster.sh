@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A cluster on one machine: three etcd members and three Forebay nodes over one file store, all on loopback.
+# A cluster on one machine: three etcd members, one Redis and three Forebay nodes over one file store, all on loopback.
 #
 #   localstack/cluster.sh          start, print addresses and a token, stop all at Ctrl-C
 #   localstack/cluster.sh up       start and leave it running
@@ -10,7 +10,8 @@
 #   BIN=bin/forebay                the binary; nothing is built here
 #   CLUSTER_DIR=.forebay-cluster   data, logs and process IDs; kept over restarts, remove it to begin anew
 #   CLUSTER_PORT=8080              nodes listen on this port, +2 and +4, for operators on +1, +3 and +5;
-#                                  etcd on +100 to +102 for clients and +110 to +112 for its members
+#                                  etcd on +100 to +102 for clients and +110 to +112 for its members; Redis on +130
+#   REDIS_SERVER=redis-server      the Redis of the work queues, from PATH
 set -euo pipefail
 
 NAME=cluster
@@ -26,6 +27,7 @@ stop() { stop_cluster; }
 start() {
   prepare
   make_token
+  start_redis
   start_etcd
   start_nodes "file://$DIR/objects"
 }
@@ -53,7 +55,7 @@ Publish to node 1, read from node 2:
 TEXT
 }
 
-PARTS=(etcd1 etcd2 etcd3 node1 node2 node3)
+PARTS=(redis etcd1 etcd2 etcd3 node1 node2 node3)
 status() { status_of "${PARTS[@]}"; }
 
 case ${1:-run} in

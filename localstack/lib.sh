@@ -1,7 +1,8 @@
 # Sourced by the scripts of this folder: processes known by their ID, and Forebay's part of a cluster on loopback.
 #
 # The caller sets NAME (of the script, for messages), BIN (the forebay binary), DIR (data, logs and process IDs), PORT (nodes listen on it,
-# +2 and +4, for operators on +1, +3 and +5; etcd on +100 to +102 for clients and +110 to +112 for its members) and NODES (an array of numbers).
+# +2 and +4, for operators on +1, +3 and +5; etcd on +100 to +102 for clients and +110 to +112 for its members; Redis on +130) and NODES (an array
+# of numbers). REDIS_SERVER names the redis-server, from PATH if it is not set.
 # shellcheck shell=bash
 
 HOST=127.0.0.1
@@ -14,6 +15,7 @@ rest_port() { echo $((PORT + 2 * ($1 - 1))); }
 ops_port() { echo $((PORT + 2 * ($1 - 1) + 1)); }
 etcd_port() { echo $((PORT + 99 + $1)); }
 peer_port() { echo $((PORT + 109 + $1)); }
+redis_port() { echo $((PORT + 130)); }
 node_url() { echo "http://$HOST:$(rest_port "$1")"; }
 
 # running PIDFILE: the process is there, and is the one that was started (a number may have been given to another since).
@@ -72,6 +74,7 @@ prepare() {
   local name
   [[ -x $BIN ]] || die "there is no $BIN: make build, or set BIN"
   command -v curl >/dev/null || die "curl is needed"
+  command -v "${REDIS_SERVER:-redis-server}" >/dev/null || die "redis-server 6.2 or newer is needed: install it (Debian: apt-get install redis-server), or set REDIS_SERVER"
   mkdir -p "$DIR"
   chmod 700 "$DIR"
   DIR=$(cd "$DIR" && pwd)
@@ -95,12 +98,35 @@ start_etcd() {
   done
 }
 
+# start_redis: one Redis for all nodes, without persistence: what it holds may be lost at any moment.
+start_redis() {
+  local at=$HOST:$(redis_port) tries=0
+  # The title makes the process known by the same words before and after it has set it.
+  launch redis "redis-server $at" "${REDIS_SERVER:-redis-server}" --bind $HOST --port "$(redis_port)" --save '' --appendonly no --dir "$DIR" \
+    --proc-title-template "redis-server $at"
+  until [[ $(redis_call PING) == +PONG* ]]; do
+    running "$DIR/redis.pid" || { tail -n 20 "$DIR/redis.log" >&2; die "redis has ended; its log is $DIR/redis.log"; }
+    ((tries++ < 300)) || die "redis is not ready after a minute; its log is $DIR/redis.log"
+    sleep 0.2
+  done
+}
+
+# redis_call COMMAND: the first line of the answer, or nothing.
+redis_call() {
+  local line=''
+  { exec 3<>"/dev/tcp/$HOST/$(redis_port)"; } 2>/dev/null || return 0
+  printf '%s\r\n' "$1" >&3
+  IFS= read -r -t 2 line <&3 || true
+  exec 3>&-
+  printf '%s\n' "$line"
+}
+
 # start_node N STORE: one node over an object store, given as its URL.
 start_node() {
   local i endpoints=''
   for i in "${MEMBERS[@]}"; do endpoints+=,$HOST:$(etcd_port "$i"); done
   launch "node$1" "serve --node-id node$1 " "$BIN" serve --node-id "node$1" --listen "$HOST:$(rest_port "$1")" --ops-listen "$HOST:$(ops_port "$1")" \
-    --object-store "$2" --etcd "${endpoints#,}" --dev-key "$DIR/dev.key"
+    --object-store "$2" --etcd "${endpoints#,}" --redis "redis://$HOST:$(redis_port)" --dev-key "$DIR/dev.key"
 }
 
 wait_node() { wait_url "node$1" "http://$HOST:$(ops_port "$1")/readyz"; }
@@ -113,7 +139,7 @@ start_nodes() {
 
 stop_cluster() {
   halt node1 node2 node3
-  halt etcd1 etcd2 etcd3
+  halt etcd1 etcd2 etcd3 redis
 }
 
 # status_of NAME...: says what runs; fails if nothing does.
@@ -143,4 +169,5 @@ print_addresses() {
   for i in "${MEMBERS[@]}"; do
     printf '  etcd%s  %s:%s   process %s\n' "$i" $HOST "$(etcd_port "$i")" "$(pid_of "etcd$i")"
   done
+  printf '  redis  %s:%s   process %s\n' $HOST "$(redis_port)" "$(pid_of redis)"
 }

@@ -98,9 +98,9 @@ func TestS3Script(t *testing.T) {
 // basePort finds a number from which on all ports of a script are free.
 func basePort(t *testing.T) int {
 	t.Helper()
-	for base := 20000 + os.Getpid()%200*100; base < 60000; base += 130 {
+	for base := 20000 + os.Getpid()%200*100; base < 60000; base += 140 {
 		free := true
-		for _, offset := range []int{0, 1, 100, 101, 102, 110, 111, 112, 120} {
+		for _, offset := range []int{0, 1, 100, 101, 102, 110, 111, 112, 120, 130} {
 			l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", base+offset))
 			if err != nil {
 				free = false

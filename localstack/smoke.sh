@@ -3,7 +3,7 @@
 # The caller sets STORE (versitygw, minio or localstack) and DRIVER (s3 or minio).
 # shellcheck shell=bash
 
-PARTS=(store etcd1 etcd2 etcd3 node1 node2 node3)
+PARTS=(store redis etcd1 etcd2 etcd3 node1 node2 node3)
 
 store_port() { echo $((PORT + 120)); }
 store_address() { echo "http://$HOST:$(store_port)"; }
@@ -47,17 +47,37 @@ expect() {
   [[ $got == "$want" ]] || die "smoke test: node $1 shows $(wc -w <<<"$got") records of $3 that were acknowledged"
 }
 
-# smoke: publish, read back, restart a node, read again. What it writes is a topic of its own, which it deletes.
+# drain NODE TOPIC: leases everything that a subscription has, acks it, and prints the values.
+drain() {
+  local answer receipts
+  while answer=$(api POST "$1" "/v1/topics/$2/subscriptions/smoke/lease" '{"max":100}') && [[ -n $answer ]]; do
+    grep -o '"value":{"n":[0-9]*}' <<<"$answer" | grep -o '[0-9][0-9]*'
+    receipts=$(grep -o '"receipt":"[^"]*"' <<<"$answer" | cut -d: -f2-)
+    [[ $(api POST "$1" "/v1/topics/$2/subscriptions/smoke/ack" "{\"receipts\":[$(paste -sd, <<<"$receipts")]}" | grep -o '"code":"OK"' | wc -l) == $(wc -l <<<"$receipts") ]] ||
+      die "smoke test: node $1 did not take every ack"
+  done
+}
+
+# expect_queue NODE TOPIC FIRST LAST: the subscription has the records FIRST to LAST, each once, and then nothing.
+expect_queue() {
+  local got
+  got=$(drain "$1" "$2" | sort -n)
+  [[ $got == "$(seq "$3" "$4")" ]] || die "smoke test: the queue on node $1 had $(wc -w <<<"$got") records, want $3 to $4"
+}
+
+# smoke: publish, read back, work off, restart a node, read and work off again. What it writes is a topic of its own, which it deletes.
 smoke() {
   local topic first i count=0
   topic=smoke-$(date +%s)-$$
   first=${NODES[0]}
   api PUT "$first" "/v1/topics/$topic" '{"partitions":2}' >/dev/null
+  api PUT "$first" "/v1/topics/$topic/subscriptions/smoke" '{}' >/dev/null
   for i in "${NODES[@]}"; do
     publish_ten "$i" "$topic" $count
     count=$((count + 10))
   done
   for i in "${NODES[@]}"; do expect "$i" "$topic" $count; done
+  expect_queue "$first" "$topic" 0 $((count - 1))
   halt "node$first"
   start_node "$first" "$(store_url)"
   wait_node "$first"
@@ -65,8 +85,9 @@ smoke() {
   publish_ten "$first" "$topic" $count
   count=$((count + 10))
   for i in "${NODES[@]}"; do expect "$i" "$topic" $count; done
+  expect_queue "${NODES[-1]}" "$topic" $((count - 10)) $((count - 1))
   api DELETE "$first" "/v1/topics/$topic" >/dev/null
-  echo "smoke test passed: $count records published and read back from each of ${#NODES[@]} node(s) over $STORE, one of them restarted meanwhile"
+  echo "smoke test passed: $count records published, read back from each of ${#NODES[@]} node(s) over $STORE and worked off, one node restarted meanwhile"
 }
 
 stop() {
@@ -81,6 +102,7 @@ start() {
   credentials_for "$STORE"
   if [[ $STORE == localstack ]]; then rm -rf "$DIR"/etcd[123]; fi
   "launch_$STORE" store "$(store_port)"
+  start_redis
   start_etcd
   start_nodes "$(store_url)"
 }

@@ -69,6 +69,7 @@ func (c *devCmd) Run(ctx context.Context, e *env) error {
 	cfg.ObjectStore = (&url.URL{Scheme: "file", Path: filepath.Join(data, "objects")}).String()
 	cfg.Etcd.Dir = filepath.Join(data, "etcd")
 	cfg.Auth.DevKey = key
+	cfg.EmbeddedRedis = c.Redis == ""
 	if cfg.Compaction, err = c.compaction(); err != nil {
 		return err
 	}
@@ -102,7 +103,13 @@ Read it back:
 
   curl -sN '%s/v1/topics/orders/stream?offset=earliest' -H "Authorization: Bearer $(cat %s)" --max-time 2
 
-`, data, base, n.OpsAddr(), demoTenant, tokenFile, token, base, tokenFile, base, tokenFile, base, tokenFile)
+Or work it off as a queue, each record leased to one worker at a time:
+
+  curl -s -X PUT %s/v1/topics/orders/subscriptions/billing -H "Authorization: Bearer $(cat %s)" \
+    -H 'Content-Type: application/json' -d '{"start":"earliest"}' && \
+  curl -s %s/v1/topics/orders/subscriptions/billing/lease -H "Authorization: Bearer $(cat %s)" -H 'Content-Type: application/json' -d '{"max":10}'
+
+`, data, base, n.OpsAddr(), demoTenant, tokenFile, token, base, tokenFile, base, tokenFile, base, tokenFile, base, tokenFile, base, tokenFile)
 	_, err := e.out.Write(b.Bytes())
 	return err
 }

@@ -70,7 +70,7 @@ func TestUsageErrorsExitWith2(t *testing.T) {
 		{"report of half a fabric", nil, []string{"storage", "report", "--object-store", "mem:"}, "--etcd"},
 		{"report from nowhere", nil, []string{"storage", "report", "--ops", "nowhere"}, "--ops"},
 		{"negative price", nil, []string{"storage", "report", "--price-gb-month=-1"}, "prices"},
-		{"redis that is no URL", nil, []string{"serve", "--object-store", "mem:", "--etcd", "127.0.0.1:1", "--redis", "localhost"}, "--redis"},
+		{"redis that is no URL", nil, []string{"serve", "--object-store", "mem:", "--etcd", "127.0.0.1:1", "--redis", "localhost"}, "redis:"},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -128,7 +128,7 @@ func TestConfigShowsSources(t *testing.T) {
 		"segment-bytes": "8MiB default FOREBAY_SEGMENT_BYTES",
 		"etcd":          "[a:1 b:2] file FOREBAY_ETCD",
 		"etcd-password": "(redacted) environment FOREBAY_ETCD_PASSWORD",
-		"redis":         "(redacted) file FOREBAY_REDIS",
+		"redis":         "redis://(redacted)@h:1 file FOREBAY_REDIS",
 		"log-level":     "INFO default FOREBAY_LOG_LEVEL",
 	} {
 		if seen[name] != want {

@@ -8,10 +8,12 @@ import (
 	"time"
 
 	"github.com/forebaymq/forebay/internal/node"
+	"github.com/forebaymq/forebay/leases/store"
 )
 
 // runNode starts a node, calls ready, and stops it at the first SIGINT or SIGTERM. A second signal ends the process at once.
 func runNode(ctx context.Context, c node.Config, ready func(*node.Node) error) error {
+	store.LogClient(c.Logger)
 	n, err := node.New(c)
 	if err != nil {
 		return usageError{err}

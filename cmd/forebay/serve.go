@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"net/url"
 	"os"
 
 	"github.com/forebaymq/forebay/internal/node"
@@ -13,7 +12,6 @@ type serveFlags struct {
 	nodeFlags
 	storageFlags
 	compactFlags
-	Redis       string   `help:"Redis of the work queues. Checked to be a URL; no part of this release uses it." placeholder:"URL" secret:""`
 	JWTKey      []string `name:"jwt-key" help:"PEM files of public keys that sign tokens, separated by commas." placeholder:"FILE"`
 	JWTIssuer   string   `name:"jwt-issuer" help:"Issuer (iss) of those tokens." placeholder:"ISS"`
 	JWTAudience []string `name:"jwt-audience" help:"Accepted audiences (aud), separated by commas." placeholder:"AUD"`
@@ -29,11 +27,8 @@ func (c *serveCmd) Run(ctx context.Context, e *env) error {
 	if err != nil {
 		return err
 	}
-	if c.Redis != "" {
-		if u, err := url.Parse(c.Redis); err != nil || u.Scheme != "redis" && u.Scheme != "rediss" || u.Host == "" {
-			return usagef("--redis: want redis://host:port or rediss://host:port")
-		}
-		logger.Warn("no part of this release uses Redis; the setting has no effect")
+	if c.Redis == "" {
+		logger.Warn("no --redis: work queues are off on this node")
 	}
 	c.storageFlags.apply(&cfg)
 	if cfg.Compaction, err = c.compaction(); err != nil {

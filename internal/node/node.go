@@ -32,6 +32,7 @@ type Node struct {
 		compact *compactor.Compactor
 		fetch   *fetch.Fetcher
 		ingest  *ingest.Ingester
+		queues  *workQueues
 		gateway *gateway.Server
 	}
 
@@ -143,10 +144,14 @@ func (n *Node) start(ctx context.Context) (err error) {
 	}); err != nil {
 		return fmt.Errorf("start ingest: %w", err)
 	}
+	if n.parts.queues, err = openQueues(starting, n.c, n.parts.log, n.parts.fetch, n.parts.ingest); err != nil {
+		return err
+	}
 	server, err := gateway.New(gateway.Options{
 		Listen: n.c.Listen, OpsListen: n.c.OpsListen, TLSCertFile: n.c.TLSCertFile, TLSKeyFile: n.c.TLSKeyFile,
 		Authenticator: n.auth.authenticator, Authorizer: n.auth.authorizer,
 		Appender: n.parts.ingest, Reader: n.parts.fetch, Topics: n.parts.log, Producers: n.parts.log, Health: n.parts.log,
+		Queues: n.parts.queues.gateway(), Degraded: n.parts.queues.degraded,
 		Region: n.c.Region, Version: n.c.Version, Clock: n.c.Clock, Random: n.c.Random, Logger: logger,
 		Registerer: reg, Gatherer: reg, TracerProvider: n.parts.tracing.provider(), DebugState: n.debugState,
 		Debug: map[string]func() any{"storage": func() any { return n.storageReport() }},
@@ -156,6 +161,7 @@ func (n *Node) start(ctx context.Context) (err error) {
 	}
 	n.parts.gateway = server
 	n.parts.compact.Start(ctx)
+	n.parts.queues.start()
 	if err := server.Start(starting); err != nil {
 		return fmt.Errorf("start gateway: %w", err)
 	}
@@ -198,7 +204,7 @@ func (n *Node) server() *gateway.Server {
 
 // debugState is what /debug/state shows of the node.
 func (n *Node) debugState() any {
-	return map[string]any{"node": n.c.NodeID, "region": n.c.Region, "fabric": n.parts.log.Fabric(), "hashes": n.parts.log.Hashes()}
+	return map[string]any{"node": n.c.NodeID, "region": n.c.Region, "fabric": n.parts.log.Fabric(), "hashes": n.parts.log.Hashes(), "queues": n.parts.queues.state(n.parts.log)}
 }
 
 // registerProcess adds the metrics of the Go runtime and of the process, once for all nodes of a registry.

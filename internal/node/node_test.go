@@ -48,13 +48,13 @@ func start(t *testing.T, c Config) *Node {
 	return n
 }
 
-func connect(t *testing.T, n *Node, tenant string) *client.Client {
+func connect(t *testing.T, n *Node, tenant string, opts ...client.Option) *client.Client {
 	t.Helper()
 	token, err := auth.SignDev(key, auth.Claims{Tenant: tenant, Subject: "test", Expires: time.Now().Add(time.Hour)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := client.New("http://"+n.Addr(), client.WithToken(token))
+	c, err := client.New("http://"+n.Addr(), append(opts, client.WithToken(token))...)
 	if err != nil {
 		t.Fatal(err)
 	}

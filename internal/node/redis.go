@@ -12,10 +12,16 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/jonboulle/clockwork"
+
+	"github.com/forebaymq/forebay/leases/store"
 )
 
 func (c Config) validateRedis(v *findings) {
 	v.check(c.Redis == "" || !c.EmbeddedRedis, "redis", "is embedded, or at an address, not both")
+	if c.Redis != "" {
+		err := store.Options{URL: c.Redis, Fabric: "any", Instance: "any"}.WithDefaults().Validate()
+		v.check(err == nil, "redis", "%v", err)
+	}
 }
 
 // redisTick is how often the embedded Redis looks for keys whose time is up. They may go that much early. Nothing depends on it: leases end by

@@ -68,6 +68,7 @@ func (n *Node) stop(ctx context.Context) error {
 	}
 	p := &n.parts
 	step("gateway", p.gateway != nil, func() error { return p.gateway.Stop(ctx) })
+	step("work queues", p.queues != nil, func() error { return p.queues.close(ctx) })
 	step("ingest", p.ingest != nil, func() error { return p.ingest.Close(ctx) })
 	step("fetch", p.fetch != nil, func() error { return p.fetch.Close() })
 	step("compactor", p.compact != nil, func() error { return p.compact.Close() })

@@ -30,6 +30,7 @@ const listenPing = 5 * time.Second
 func (s *Store) Listen(ctx context.Context, f func(Wake)) error {
 	ps := s.c.Subscribe(ctx, s.channel())
 	defer func() { _ = ps.Close() }()
+	defer context.AfterFunc(ctx, func() { _ = ps.Close() })() // a receive under way does not look at ctx
 	pinged := false
 	for {
 		msg, err := ps.ReceiveTimeout(ctx, listenPing)
