@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -33,6 +34,9 @@ func mustStore(t testing.TB, o Options) *Store {
 	t.Helper()
 	if o.Fabric == "" {
 		o.Fabric = "test"
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.NewTextHandler(t.Output(), nil))
 	}
 	if o.Instance == "" {
 		o.Instance = "node-" + t.Name()

@@ -34,7 +34,7 @@ func (w *walk) say(format string, args ...any) {
 
 func (w *walk) fatal(format string, args ...any) {
 	w.t.Helper()
-	w.t.Fatalf("%s\nafter:\n%s", fmt.Sprintf(format, args...), strings.Join(w.trace[max(0, len(w.trace)-30):], "\n"))
+	w.t.Fatalf(format, args...)
 }
 
 func TestRandomWalk(t *testing.T) {
@@ -56,6 +56,12 @@ func TestRandomWalk(t *testing.T) {
 				w.m.now = w.base.UnixMilli()
 				w.open(w.q, w.m.partitions()...)
 				w.say("seed %d, %+v", seed, *w.q)
+				t.Cleanup(func() {
+					if t.Failed() {
+						t.Logf("the last steps:\n%s", strings.Join(w.trace[max(0, len(w.trace)-40):], "\n"))
+						t.Log(w.raw.HGetAll(context.Background(), w.s.prefix(w.q.ID)+keyShards).Val())
+					}
+				})
 				for range 250 {
 					w.step()
 					w.compare()

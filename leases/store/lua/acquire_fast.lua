@@ -23,7 +23,7 @@ if fast then
       if tonumber(match(v, '^%d+')) < tonumber(ARGV[at + 1]) then fast = false break end
     else
       local f, c, fl, fla, pre, dl, ah, seq, d, bl, rest = match(v, HOT)
-      if tonumber(f) < tonumber(ARGV[at + 1]) or pre ~= '0' or tonumber(dl) >= 100000 then fast = false break end
+      if not f or tonumber(f) < tonumber(ARGV[at + 1]) or pre ~= '0' or tonumber(dl) >= 100000 then fast = false break end
       local cursor, inflight = tonumber(c), tonumber(fl)
       local n = maa - (cursor - tonumber(f))
       if mif - inflight < n then n = mif - inflight end

@@ -26,9 +26,10 @@ local function pad(o) return fmt('%016d', o) end
 
 local S, touched = {}, {}
 
+-- A counter below zero is a fault, and the audit's to put right; it must not stop the queue.
 local function parseShard(p, v)
   local f, c, i, ia, pre, dl, ah, sq, d, bl, inc, ow, owa, w, wa, dd, ca, sk = match(v,
-    '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+)$')
+    '^(%d+) (%d+) (%-?%d+) (%-?%d+) (%-?%d+) (%-?%d+) (%-?%d+) (%d+) (%d) (%-?%d+) (%d+) (%-?%d+) (%-?%d+) (%-?%d+) (%-?%d+) (%-?%d+) (%-?%d+) (%d+)$')
   return {p = p, f = tonumber(f), c = tonumber(c), i = tonumber(i), ia = tonumber(ia), pre = tonumber(pre), dl = tonumber(dl),
     ahead = tonumber(ah), seq = tonumber(sq), dirty = d, blocks = tonumber(bl), inc = tonumber(inc), owed = tonumber(ow),
     owedA = tonumber(owa), wait = tonumber(w), waitA = tonumber(wa), dead = tonumber(dd), copyA = tonumber(ca), skipped = tonumber(sk)}

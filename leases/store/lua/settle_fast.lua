@@ -22,6 +22,7 @@ if fast then
       local v = vals[ip + 1]
       if not v then fast = false break end
       local f, c, i, ia, pre, dl, ah, sq, d, bl, rest = match(v, HOT)
+      if not f then fast = false break end
       s = {p = ARGV[9 + ip], f = tonumber(f), c = tonumber(c), i = tonumber(i), ia = tonumber(ia), pre = tonumber(pre), dl = dl,
         ahead = tonumber(ah), seq = tonumber(sq), dirty = d, blocks = tonumber(bl), rest = rest, done = {}, n = 0}
       shards[ip] = s
@@ -41,7 +42,10 @@ if fast then
       if st ~= 'L' then fast = false break end
       st = 'A'
     else
-      if st == 'L' then st = string.rep('L', n) end
+      if #st == 1 then
+        if st ~= 'L' then fast = false break end
+        st = string.rep('L', n)
+      end
       if string.find(string.sub(st, k + 1, k + count), '[^L]') then fast = false break end
       st = string.sub(st, 1, k) .. string.rep('A', count) .. string.sub(st, k + count + 1)
     end
