@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/oklog/ulid/v2"
@@ -30,6 +31,7 @@ type Log struct {
 	awaiting      awaiting
 	seq           uint64 // of the newest transaction; only the submitter touches it
 	applied       applied
+	settled       atomic.Int64 // the revision up to which own results were handed over; never above applied
 	barriers      barriers
 	health        health
 	subscriptions subscriptionChanges
@@ -85,6 +87,7 @@ func Open(ctx context.Context, o Options) (*Log, error) {
 		l.shards[i].mu.state, l.shards[i].mu.tail = loaded.states[i], loaded.tails[i]
 	}
 	l.applied.raise(loaded.revision)
+	l.settled.Store(loaded.revision)
 	l.metrics.revision.Set(float64(loaded.revision))
 	l.health.good(o.Clock.Now())
 	l.ctx, l.cancel = context.WithCancel(context.WithoutCancel(ctx))

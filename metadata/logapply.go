@@ -110,9 +110,11 @@ func (l *Log) onEvents(ev Events) error {
 		for j, r := range results {
 			l.settle(&ev.Entries[first+j], r)
 		}
+		l.settled.Store(e.Revision)
 		first, results = i+1, results[:0]
 	}
 	l.applied.raise(ev.Through)
+	l.settled.Store(max(l.settled.Load(), ev.Through)) // only the watch raises it
 	l.metrics.revision.Set(float64(ev.Through))
 	return nil
 }
@@ -199,6 +201,7 @@ func (l *Log) reload() error {
 	for i := range loaded.own {
 		l.settle(&loaded.own[i].entry, loaded.own[i].results)
 	}
+	l.settled.Store(loaded.revision)
 	l.metrics.reloads.Inc()
 	l.resubmitLost(loaded.revision)
 	return nil

@@ -339,14 +339,14 @@ func (l *Log) forget(tx *transaction) {
 	delete(l.awaiting.m, tx.key)
 }
 
-// answered records that the store has tx. The results come from apply, or came already. Results are settled before the applied
-// revision is raised: so a transaction that is still awaited at or below it was swallowed by a reload.
+// answered records that the store has tx. The results come from apply, or came already. A transaction that is still awaited at or below the
+// settled revision was swallowed by a reload; at or below the applied one its results may be on their way.
 func (l *Log) answered(tx *transaction, revision int64) {
 	l.awaiting.Lock()
 	tx.answer = revision
 	l.awaiting.Unlock()
-	if applied := l.applied.get(); revision <= applied {
-		l.resubmitLost(applied)
+	if settled := l.settled.Load(); revision <= settled {
+		l.resubmitLost(settled)
 	}
 }
 
