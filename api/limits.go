@@ -28,4 +28,5 @@ const (
 	MaxRetention         = 100 * 365 * 24 * time.Hour
 	MaxDedupeWindow      = 24 * time.Hour
 	MaxDeliverDelay      = 7 * 24 * time.Hour
+	MaxGroupsPerTenant   = 10_000
 )

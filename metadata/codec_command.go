@@ -65,6 +65,12 @@ func AppendCommands(dst []byte, cmds []Command) ([]byte, error) {
 			out, err = appendUpdateSubscription(out, c)
 		case *DeleteSubscription:
 			out = binary.AppendUvarint(out, uint64(c.ID))
+		case *CreateGroup:
+			out = appendString(out, c.Tenant)
+			out = appendString(out, c.Name)
+			out = appendVarint(out, c.Now)
+		case *DeleteGroup:
+			out = binary.AppendUvarint(out, uint64(c.ID))
 		default:
 			err = fmt.Errorf("unknown type %T", c)
 		}
@@ -120,6 +126,12 @@ func DecodeCommands(b []byte) ([]Command, error) {
 		case kindDeleteSubscription:
 			r.structure = "deleteSubscription"
 			cmds = append(cmds, &DeleteSubscription{ID: SubscriptionID(r.uvarint())})
+		case kindCreateGroup:
+			r.structure = "createGroup"
+			cmds = append(cmds, &CreateGroup{Tenant: r.string(), Name: r.string(), Now: r.varint()})
+		case kindDeleteGroup:
+			r.structure = "deleteGroup"
+			cmds = append(cmds, &DeleteGroup{ID: GroupID(r.uvarint())})
 		default:
 			r.fail(fmt.Sprintf("unknown command kind %d", k))
 		}

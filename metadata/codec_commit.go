@@ -67,12 +67,7 @@ func appendCommit(dst []byte, c *Commit) ([]byte, error) {
 		for i := range c.Groups {
 			g := &c.Groups[i]
 			dst = table.append(dst, g.Tenant)
-			dst = appendBool(dst, g.Producer != nil)
-			if g.Producer != nil {
-				dst = table.append(dst, g.Producer.ID)
-				dst = appendVarint(dst, g.Producer.Epoch)
-				dst = appendVarint(dst, g.Producer.Sequence)
-			}
+			dst = appendProducer(dst, table, g.Producer)
 		}
 	}
 	dst = binary.AppendUvarint(dst, uint64(len(c.Batches)))
@@ -114,6 +109,39 @@ func appendCommit(dst []byte, c *Commit) ([]byte, error) {
 	return dst, nil
 }
 
+// What the flag of a group says about its producer.
+const (
+	noProducer    byte = 0
+	withSequence  byte = 1
+	producerFence byte = 2 // the sequence is NoSequence and left out
+)
+
+func appendProducer(dst []byte, table stringTable, p *Producer) []byte {
+	switch {
+	case p == nil:
+		return append(dst, noProducer)
+	case p.Sequence == NoSequence:
+		dst = table.append(append(dst, producerFence), p.ID)
+		return appendVarint(dst, p.Epoch)
+	}
+	dst = table.append(append(dst, withSequence), p.ID)
+	dst = appendVarint(dst, p.Epoch)
+	return appendVarint(dst, p.Sequence)
+}
+
+func readProducer(r *reader, table *[]string) *Producer {
+	switch r.byte() {
+	case noProducer:
+	case withSequence:
+		return &Producer{ID: readTabled(r, table), Epoch: r.varint(), Sequence: r.varint()}
+	case producerFence:
+		return &Producer{ID: readTabled(r, table), Epoch: r.varint(), Sequence: NoSequence}
+	default:
+		r.fail("bad flag")
+	}
+	return nil
+}
+
 func readCommit(r *reader) *Commit {
 	r.structure = "commit"
 	c := &Commit{Segment: readSegment(r), AppendTime: r.varint()}
@@ -123,9 +151,7 @@ func readCommit(r *reader) *Commit {
 		for i := 0; i < n && r.err == nil; i++ {
 			g := &c.Groups[i]
 			g.Tenant = readTabled(r, &table)
-			if r.bool() {
-				g.Producer = &Producer{ID: readTabled(r, &table), Epoch: r.varint(), Sequence: r.varint()}
-			}
+			g.Producer = readProducer(r, &table)
 		}
 	}
 	n := r.count(minBatchBytes)

@@ -23,7 +23,7 @@ func TestDocumentedEncodings(t *testing.T) {
 		kinds[m[2]] = m[1]
 	}
 	for _, c := range []Command{&Commit{}, &CreateTopic{}, &UpdateTopic{}, &DeleteTopic{}, &Trim{}, &Replace{}, &GCBoundary{}, &ProducerEpoch{},
-		&CreateSubscription{}, &UpdateSubscription{}, &DeleteSubscription{}} {
+		&CreateSubscription{}, &UpdateSubscription{}, &DeleteSubscription{}, &CreateGroup{}, &DeleteGroup{}} {
 		name := reflect.TypeOf(c).Elem().Name()
 		if got, want := kinds[name], fmt.Sprint(c.kind()); got != want {
 			t.Errorf("docs/metadata-keys.md has kind %q for %s, the code has %s", got, name, want)
@@ -38,6 +38,7 @@ func TestDocumentedEncodings(t *testing.T) {
 		fmt.Sprintf("| magic | %d | `%s` |", len(snapshotMagic), snapshotMagic),
 		fmt.Sprintf("| version | 1 | %d; %d and up can be read |", snapshotVersion, oldestSnapshot),
 		fmt.Sprintf("| subscriptions of one topic | %d |", api.MaxSubscriptionsPerTopic),
+		fmt.Sprintf("| consumer groups of one tenant | %d |", api.MaxGroupsPerTenant),
 		fmt.Sprintf("| method | 1 | %d = the payload is the body, %d = it is one zstd frame of the body |", snapshotRaw, snapshotZstd),
 		fmt.Sprintf("at most %d times the payload and %d bytes |", maxSnapshotRatio, maxSnapshotSlack),
 		fmt.Sprintf("| a producer's window or session unused | %d days by the shard's clock (the highest time in any entry); at most %d and one a new window", producerTTL/(24*3600*1000), sweepBudget),
@@ -67,6 +68,10 @@ func TestEncodingsByHand(t *testing.T) {
 		"02" + "01c801" + "0301" + "0bac02"; got != want {
 		t.Errorf("entry\n%s, want\n%s", got, want)
 	}
+	got = fmt.Sprintf("%x", stEntry(t, &CreateGroup{Tenant: "t", Name: "g", Now: 2}, &DeleteGroup{ID: 300}))
+	if want := "01" + "02" + "0c0174" + "0167" + "04" + "0dac02"; got != want {
+		t.Errorf("entry %s, want %s", got, want)
+	}
 	c := &Commit{Segment: SegmentRef{ID: stULID(0x010203, 4), Level: 1, Class: "k", Size: 200}, AppendTime: 1,
 		Groups: []Group{{Tenant: "t"}, {Tenant: "t", Producer: &Producer{ID: "t", Epoch: 1, Sequence: 2}}},
 		Batches: []BatchDelta{
@@ -83,7 +88,12 @@ func TestEncodingsByHand(t *testing.T) {
 	if got != want {
 		t.Errorf("commit\n%s, want\n%s", got, want)
 	}
-	if got := fmt.Sprintf("%x", NewState(3, 16).SnapshotBody()); got != "1003"+strings.Repeat("00", 17) {
+	c = &Commit{AppendTime: 1, Groups: []Group{{Tenant: "t", Producer: &Producer{ID: "t", Epoch: 1, Sequence: NoSequence}}}}
+	got = fmt.Sprintf("%x", stEntry(t, c))
+	if want := "01" + "01" + "01" + strings.Repeat("00", 16) + "000000" + "02" + "01" + "000174" + "02" + "01" + "02" + "00"; got != want {
+		t.Errorf("commit\n%s, want\n%s", got, want)
+	}
+	if got := fmt.Sprintf("%x", NewState(3, 16).SnapshotBody()); got != "1003"+strings.Repeat("00", 19) {
 		t.Errorf("empty body %s", got)
 	}
 }

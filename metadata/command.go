@@ -23,10 +23,13 @@ const (
 	kindCreateSubscription commandKind = 9
 	kindUpdateSubscription commandKind = 10
 	kindDeleteSubscription commandKind = 11
+	kindCreateGroup        commandKind = 12
+	kindDeleteGroup        commandKind = 13
 )
 
 // Command is one change of a shard's state: *Commit, *CreateTopic, *UpdateTopic, *DeleteTopic, *Trim, *Replace, *GCBoundary,
-// *ProducerEpoch, *CreateSubscription, *UpdateSubscription or *DeleteSubscription. A command is immutable once it was handed to the log.
+// *ProducerEpoch, *CreateSubscription, *UpdateSubscription, *DeleteSubscription, *CreateGroup or *DeleteGroup. A command is immutable once it
+// was handed to the log.
 type Command interface{ kind() commandKind }
 
 func (*Commit) kind() commandKind             { return kindCommit }
@@ -40,6 +43,8 @@ func (*ProducerEpoch) kind() commandKind      { return kindProducerEpoch }
 func (*CreateSubscription) kind() commandKind { return kindCreateSubscription }
 func (*UpdateSubscription) kind() commandKind { return kindUpdateSubscription }
 func (*DeleteSubscription) kind() commandKind { return kindDeleteSubscription }
+func (*CreateGroup) kind() commandKind        { return kindCreateGroup }
+func (*DeleteGroup) kind() commandKind        { return kindDeleteGroup }
 
 // CreateTopic makes a topic. The result holds it. When the name exists, Result.Err is CONFLICT and Result.Topic the existing topic.
 type CreateTopic struct {
@@ -96,6 +101,16 @@ type UpdateSubscription struct {
 // DeleteSubscription removes a subscription. The result holds what it was. UNKNOWN_SUBSCRIPTION when it is not there.
 type DeleteSubscription struct{ ID SubscriptionID }
 
+// CreateGroup makes a consumer group. The result holds it. CONFLICT: when the name exists, Result.Group is the existing one; when the tenant
+// has as many as it may, there is none.
+type CreateGroup struct {
+	Tenant, Name string
+	Now          int64 // Unix ms, becomes ConsumerGroup.Created
+}
+
+// DeleteGroup removes a consumer group. The result holds what it was. UNKNOWN_GROUP when it is not there.
+type DeleteGroup struct{ ID GroupID }
+
 // ErrAlreadyApplied is the Result.Err of a commit whose segment is already part of the state and whose first answer is not kept any
 // more. It changed nothing now; what the first attempt answered cannot be told, so the producer's outcome is unknown.
 var ErrAlreadyApplied = errors.New("segment already committed, first answer not kept")
@@ -104,10 +119,11 @@ var ErrAlreadyApplied = errors.New("segment already committed, first answer not 
 type Result struct {
 	// Err is nil, ErrAlreadyApplied (commits), or an *api.Error for which the command had no effect.
 	Err          error
-	Batches      []BatchResult // one a batch of a Commit; nil when Err is not nil
-	Topic        *Topic        // CreateTopic, UpdateTopic
-	Epoch        int64         // ProducerEpoch
-	Subscription *Subscription // CreateSubscription, UpdateSubscription, DeleteSubscription
+	Batches      []BatchResult  // one a batch of a Commit; nil when Err is not nil
+	Topic        *Topic         // CreateTopic, UpdateTopic
+	Epoch        int64          // ProducerEpoch
+	Subscription *Subscription  // CreateSubscription, UpdateSubscription, DeleteSubscription
+	Group        *ConsumerGroup // CreateGroup, DeleteGroup
 }
 
 // Applied is what applying one entry did.

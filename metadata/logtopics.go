@@ -189,8 +189,12 @@ func (l *Log) commandShards(cmd Command) ([]int, error) {
 	case *CreateSubscription:
 		return of(c.TopicID), nil
 	case *UpdateSubscription:
-		return of(TopicID(c.ID)), nil // IDs of both kinds name the shard in the same way
+		return of(TopicID(c.ID)), nil // IDs of every kind name the shard in the same way
 	case *DeleteSubscription:
+		return of(TopicID(c.ID)), nil
+	case *CreateGroup:
+		return []int{ShardOf(c.Tenant, n)}, nil
+	case *DeleteGroup:
 		return of(TopicID(c.ID)), nil
 	case *Replace:
 		return of(c.TopicID), nil
@@ -219,6 +223,8 @@ func commandSize(cmd Command) int {
 		n += 1024
 	case *ProducerEpoch:
 		n += len(c.Tenant) + len(c.ID)
+	case *CreateGroup:
+		n += len(c.Tenant) + len(c.Name)
 	case *Replace:
 		n += 32*len(c.Remove) + 96*len(c.Add)
 	}

@@ -19,7 +19,7 @@ import (
 // bodies. Versions ratchet and are never reused.
 const (
 	snapshotMagic           = "FBMS"
-	snapshotVersion    byte = 2 // since 2 the body ends with subscriptions
+	snapshotVersion    byte = 3 // since 2 the body has subscriptions behind event IDs, since 3 it ends with groups
 	oldestSnapshot     byte = 1 // that can be read
 	snapshotRaw        byte = 0
 	snapshotZstd       byte = 1

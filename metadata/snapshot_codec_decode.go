@@ -26,6 +26,9 @@ func decodeBody(body []byte, version byte) (*State, error) {
 	if version >= 2 {
 		parts = append(parts, r.subscriptions)
 	}
+	if version >= 3 {
+		parts = append(parts, r.groups)
+	}
 	for _, part := range parts {
 		if r.err != nil {
 			return nil, r.err
@@ -398,8 +401,8 @@ func (r *snapshotReader) check() {
 		}
 	}
 	for _, t := range r.tenants {
-		if len(t.order) == 0 && t.producers == 0 {
-			r.fail("tenant without topics and producers")
+		if t.empty() {
+			r.fail("tenant without topics, producers and groups")
 		}
 	}
 }

@@ -9,7 +9,7 @@ import (
 
 // SnapshotBody gives the canonical encoding of the state (docs/metadata-keys.md, "Snapshot body").
 func (s *State) SnapshotBody() []byte {
-	w := &snapshotWriter{s: s, b: make([]byte, 0, 1024+48*len(s.topics)+24*s.entries+96*len(s.subs.order)+16*len(s.applied.ids))}
+	w := &snapshotWriter{s: s, b: make([]byte, 0, 1024+48*len(s.topics)+24*s.entries+96*len(s.subs.order)+48*len(s.groups.order)+16*len(s.applied.ids))}
 	w.header()
 	w.segments()
 	w.topics()
@@ -17,6 +17,7 @@ func (s *State) SnapshotBody() []byte {
 	w.windows()
 	w.dedupes()
 	w.subscriptions()
+	w.groups()
 	return w.b
 }
 

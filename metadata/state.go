@@ -27,7 +27,8 @@ type State struct {
 	segments segmentTable
 	applied  appliedSegments
 
-	subs subscriptions
+	subs   subscriptions
+	groups groups
 
 	producers map[producerKey]*producer
 	sessions  list[producer] // with a session, by last use
@@ -41,12 +42,13 @@ type State struct {
 	scratch commitScratch
 }
 
-// tenant holds the topics of one tenant.
+// tenant holds the topics and groups of one tenant.
 type tenant struct {
 	name      string
 	byName    map[string]*topic
 	order     []*topic // ascending by name
 	producers int
+	groups    []*ConsumerGroup // ascending by name
 }
 
 // topicConfig is shared by all topics with the same configuration.
@@ -77,6 +79,7 @@ func NewState(shard, shards int) *State {
 		configs:   map[api.TopicConfig]*topicConfig{},
 		producers: map[producerKey]*producer{},
 		subs:      subscriptions{byID: map[SubscriptionID]*Subscription{}},
+		groups:    groups{byID: map[GroupID]*ConsumerGroup{}},
 	}
 }
 
@@ -131,6 +134,10 @@ func (s *State) applyCommand(c Command, a *Applied) Result {
 		return s.updateSubscription(c, a)
 	case *DeleteSubscription:
 		return s.deleteSubscription(c, a)
+	case *CreateGroup:
+		return s.createGroup(c)
+	case *DeleteGroup:
+		return s.deleteGroup(c)
 	}
 	panic(fmt.Sprintf("assertion failed: command %T was decoded but cannot be applied", c))
 }
@@ -227,6 +234,7 @@ type Stats struct {
 	Windows       int // partition and producer
 	Sessions      int // producers
 	Subscriptions int
+	Groups        int
 }
 
 // Stats counts what the state holds, in constant time.
@@ -234,6 +242,6 @@ func (s *State) Stats() Stats {
 	return Stats{
 		Topics: len(s.topics), Partitions: s.touched, IndexEntries: s.entries, Segments: s.segments.live(),
 		Applied: len(s.applied.ids), Windows: s.windows.n, Sessions: s.sessions.n,
-		Subscriptions: len(s.subs.order),
+		Subscriptions: len(s.subs.order), Groups: len(s.groups.order),
 	}
 }

@@ -164,6 +164,11 @@ func (w *stWorld) subscription(t *Topic, name string, c api.SubscriptionConfig, 
 	return w.one(&CreateSubscription{TopicID: t.ID, Name: name, Config: c, Starts: starts, Now: w.now}).Subscription
 }
 
+func (w *stWorld) group(tenant, name string) *ConsumerGroup {
+	w.t.Helper()
+	return w.one(&CreateGroup{Tenant: tenant, Name: name, Now: w.now}).Group
+}
+
 // stFullSubscription has nothing at its zero value.
 func stFullSubscription() api.SubscriptionConfig {
 	return api.SubscriptionConfig{

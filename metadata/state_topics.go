@@ -17,8 +17,11 @@ func (s *State) getTenant(name string) *tenant {
 	return t
 }
 
+// empty says that nothing of the tenant is left to keep it for.
+func (t *tenant) empty() bool { return len(t.order) == 0 && t.producers == 0 && len(t.groups) == 0 }
+
 func (s *State) releaseTenant(t *tenant) {
-	if len(t.order) == 0 && t.producers == 0 {
+	if t.empty() {
 		delete(s.tenants, t.name)
 	}
 }
