@@ -95,13 +95,22 @@ func (r *rig) redisNow() int64 {
 
 // everywhere runs a test on each kind of Redis.
 func everywhere(t *testing.T, f func(t *testing.T, r *rig)) {
-	t.Run("miniredis", func(t *testing.T) { f(t, miniRig(t)) })
-	t.Run("redis-resp2", func(t *testing.T) { f(t, realRig(t, 2)) })
-	t.Run("redis-resp3", func(t *testing.T) { f(t, realRig(t, 3)) })
+	t.Helper()
+	t.Parallel()
+	for name, start := range map[string]func(*testing.T) *rig{
+		"miniredis":   miniRig,
+		"redis-resp2": func(t *testing.T) *rig { return realRig(t, 2) },
+		"redis-resp3": func(t *testing.T) *rig { return realRig(t, 3) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f(t, start(t))
+		})
+	}
 }
 
 // lease is a visibility that is long enough for a test's calls and short enough to wait for.
-const lease = 150 * time.Millisecond
+const lease = 200 * time.Millisecond
 
 func queue(id metadata.SubscriptionID) *Queue {
 	return &Queue{ID: id, MaxAttempts: 3, MaxInFlight: 1000, MaxAckedAhead: 1000,

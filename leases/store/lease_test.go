@@ -1,9 +1,6 @@
 package store
 
-import (
-	"testing"
-	"time"
-)
+import "testing"
 
 func TestLeaseAndAck(t *testing.T) {
 	everywhere(t, func(t *testing.T, r *rig) {
@@ -33,6 +30,5 @@ func TestLeaseAndAck(t *testing.T) {
 		r.wantOK(q, OpAck, SettleOptions{}, "00", Receipt{0, 2, "01MADEUP"}, Receipt{0, 9, a.Grants[0].Nonce})
 		r.audit(q)
 		r.wantGrants(r.acquire(q, 1, at(1, 100)), "1:6+1/1")
-		_ = time.Second
 	})
 }

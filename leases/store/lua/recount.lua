@@ -1,6 +1,7 @@
 -- Looks at every piece of a shard, removes what belongs to nothing, gives back what nothing leads to, and counts anew. Costs as much as the
 -- shard has pieces: after a gap was skipped, and when an audit finds a disagreement.
-local function recount(s)
+local recount
+function recount(s)
   local fixed = {redelivered = 0, dangling = 0, counters = 0}
   settleDone(s)
   local p = s.p
@@ -52,12 +53,29 @@ local function recount(s)
   local P, offsets = {}, {}
   raw = call('HGETALL', B .. 'P:' .. p)
   for i = 1, #raw, 2 do
-    local x = parsePointer(raw[i + 1])
-    x.det = settled(tonumber(raw[i]))
-    P[raw[i]] = x
+    P[raw[i]] = parsePointer(raw[i + 1])
     offsets[#offsets + 1] = raw[i]
   end
   table.sort(offsets)
+  local lost = false
+  for _, o in ipairs(offsets) do
+    local x, is = P[o], settled(tonumber(o))
+    if x.det and not is then -- what the pointer says is settled was settled once
+      settleOne(s, o)
+      lost = true
+    elseif is and not x.det and tonumber(o) >= s.f then
+      x.det = true
+      putPointer(s, o, x)
+    end
+    x.det = is
+  end
+  if lost then
+    s.ahead = ahead
+    settleDone(s)
+    fixed = recount(s)
+    fixed.counters = fixed.counters + 1
+    return fixed
+  end
   local function loose(o) return settled(tonumber(o)) end
   local t = {i = 0, ia = 0, blocks = 0, owed = 0, owedA = 0, dl = 0, wait = 0, waitA = 0, dead = 0, copyA = 0, pre = 0}
   local seen = {}
@@ -218,6 +236,9 @@ local function recount(s)
 
   -- Keys: a lock's owner is leased, owed or scheduled, and a waiting record's key is locked.
   if keyed then
+    for id, x in pairs(P) do
+      if x.kind ~= DEAD and x.kh ~= '0' then call('HSETNX', B .. 'KO:' .. p, id, x.kh) end
+    end
     for _, id in ipairs(call('HKEYS', B .. 'KO:' .. p)) do
       if not seen[id] then drop('HDEL', B .. 'KO:' .. p, id) end
     end
@@ -228,7 +249,11 @@ local function recount(s)
     local locks = call('HGETALL', B .. 'K:' .. p)
     for i = 1, #locks, 2 do
       local owner = locks[i + 1]
-      if not seen[owner] or waiting[owner] then drop('HDEL', B .. 'K:' .. p, locks[i]) end
+      if not seen[owner] or waiting[owner] then
+        drop('HDEL', B .. 'K:' .. p, locks[i])
+      else
+        call('HSETNX', B .. 'KO:' .. p, owner, locks[i])
+      end
     end
     raw = call('HGETALL', B .. 'KO:' .. p)
     for i = 1, #raw, 2 do
