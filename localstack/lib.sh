@@ -32,11 +32,13 @@ pid_of() { head -n 1 "$DIR/$1.pid"; }
 # launch NAME MARK COMMAND...: start a process whose command line contains MARK, of its own group where the caller has set -m, so that Ctrl-C
 # reaches the script only and each process gets one signal.
 launch() {
-  local name=$1 mark=$2
+  local name=$1 mark=$2 tries=0
   shift 2
   running "$DIR/$name.pid" && die "$name runs already (process $(pid_of "$name")): $0 stop"
   "$@" >>"$DIR/$name.log" 2>&1 </dev/null &
   printf '%s\n%s\n' "$!" "$mark" >"$DIR/$name.pid"
+  # Until it has become the program it looks like this script, and who asks at once would be told that it has ended.
+  while ((tries++ < 50)) && kill -0 "$!" 2>/dev/null && ! running "$DIR/$name.pid"; do sleep 0.05; done
 }
 
 # halt NAME...: ask all to end, wait for them, and end by force what does not.
