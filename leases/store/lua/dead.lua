@@ -23,7 +23,7 @@ local function page(key, score, id, limit, most)
   local out = {}
   for i = 1, #raw, 2 do
     if most and tonumber(raw[i + 1]) > most then break end
-    out[#out + 1] = {raw[i], raw[i + 1]}
+    out[#out + 1] = {raw[i], fmt('%d', tonumber(raw[i + 1]))}
   end
   return out
 end
