@@ -6,6 +6,7 @@ import (
 	"math"
 
 	"github.com/forebaymq/forebay/api"
+	"github.com/forebaymq/forebay/internal/failpoint"
 )
 
 // Bounds of what is remembered of producers. They are part of the state's definition: every node must use the same.
@@ -102,12 +103,13 @@ func checkEpoch(p *producer, want *Producer) error {
 		epoch = p.epoch
 	}
 	switch {
+	case want.Epoch < epoch && want.Sequence == NoSequence && failpoint.Enabled(failpoint.NoGroupFence):
 	case want.Epoch < epoch:
 		return api.Errorf(api.CodeProducerFenced, "producer epoch %d is older than the running session's %d", want.Epoch, epoch).
 			With("epoch", epoch)
 	case want.Epoch > epoch:
 		return api.Errorf(api.CodeInvalidRequest, "producer epoch %d was never started or has been forgotten after 7 days without use (the running session has %d): start a session first",
-			want.Epoch, epoch)
+			want.Epoch, epoch).With("epoch", epoch)
 	}
 	return nil
 }

@@ -191,6 +191,9 @@ func (s *State) judgeGroup(c *Commit, g *Group, members []int32, results []Batch
 	if err := checkEpoch(id, g.Producer); err != nil {
 		return err
 	}
+	if g.Producer.Sequence == NoSequence {
+		return nil
+	}
 	if err := checkDistinct(c, members); err != nil {
 		return err
 	}
@@ -355,6 +358,12 @@ func (s *State) rememberGroups(c *Commit, results []BatchResult, verdicts []verd
 		if !sc.groups[g].accepted {
 			for _, i := range members {
 				s.answerDuplicate(i, &results[i], verdicts)
+			}
+			continue
+		}
+		if gr.Producer.Sequence == NoSequence { // a use of the session, if there is one, and nothing else
+			if id := s.producers[producerKey{s.tenants[gr.Tenant], gr.Producer.ID}]; id != nil {
+				s.touchSession(id)
 			}
 			continue
 		}

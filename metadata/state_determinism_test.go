@@ -38,6 +38,9 @@ func genCommand(rt *rapid.T, w *stWorld) Command {
 	if rapid.IntRange(0, 5).Draw(rt, "subscription") == 0 {
 		return genSubscription(rt, w, pick())
 	}
+	if rapid.IntRange(0, 9).Draw(rt, "consumer group") == 0 {
+		return genConsumerGroup(rt, w)
+	}
 	switch k := rapid.IntRange(0, 19).Draw(rt, "kind"); {
 	case k < 3:
 		return &CreateTopic{Tenant: tenants.Draw(rt, "tenant"), Name: names.Draw(rt, "name"), Config: config(), Now: w.now}
@@ -65,6 +68,10 @@ func genCommand(rt *rapid.T, w *stWorld) Command {
 			id := names.Draw(rt, "id")
 			e, _ := w.s.ProducerEpoch(g.Tenant, id)
 			g.Producer = &Producer{ID: id, Epoch: e, Sequence: int64(rapid.IntRange(0, 40).Draw(rt, "sequence"))}
+			if rapid.IntRange(0, 3).Draw(rt, "fence only") == 0 {
+				g.Producer.Sequence = NoSequence
+				g.Producer.Epoch -= int64(rapid.IntRange(0, 1).Draw(rt, "old"))
+			}
 		}
 		c.Groups = append(c.Groups, g)
 	}
@@ -112,6 +119,15 @@ func genSubscription(rt *rapid.T, w *stWorld, x *Topic) Command {
 		}
 	}
 	return create
+}
+
+// genConsumerGroup draws a command about a consumer group.
+func genConsumerGroup(rt *rapid.T, w *stWorld) Command {
+	if all := w.s.groups.order; len(all) > 0 && rapid.IntRange(0, 2).Draw(rt, "delete") == 0 {
+		return &DeleteGroup{ID: rapid.SampledFrom(all).Draw(rt, "which").ID + GroupID(rapid.IntRange(0, 9).Draw(rt, "ghost")/9*100)}
+	}
+	return &CreateGroup{Tenant: rapid.SampledFrom([]string{"acme", "beta", "delta"}).Draw(rt, "tenant"),
+		Name: rapid.SampledFrom([]string{"v", "w", "x"}).Draw(rt, "name"), Now: w.now}
 }
 
 // genReplace merges some neighbours in one batch, or drops them.
@@ -182,13 +198,30 @@ func checkInvariants(t testing.TB, s *State) {
 			}
 		}
 	}
+	groups := 0
+	for name, tn := range s.tenants {
+		if tn.empty() {
+			t.Fatalf("tenant %s is kept for nothing", name)
+		}
+		for i, g := range tn.groups {
+			groups++
+			if g.Tenant != name || s.groups.byID[g.ID] != g || s.groups.order[s.searchGroupID(g.ID)] != g || i > 0 && tn.groups[i-1].Name >= g.Name {
+				t.Fatalf("group %d is not in its places", g.ID)
+			}
+		}
+	}
+	for k, p := range s.producers {
+		if p.epoch == 0 && p.windows == 0 {
+			t.Fatalf("producer %s is kept for nothing", k.id)
+		}
+	}
 	for i := range s.segments.infos {
 		if got := s.segments.infos[i].refs; got != refs[uint32(i)] {
 			t.Fatalf("segment %s: %d references, counted %d", s.segments.infos[i].id, got, refs[uint32(i)])
 		}
 	}
 	if st := s.Stats(); st.IndexEntries != entries || st.Partitions != touched || st.Segments != len(refs) || st.Windows != windows || st.Topics != len(s.order) ||
-		st.Subscriptions != subs || len(s.subs.byID) != subs {
+		st.Subscriptions != subs || len(s.subs.byID) != subs || st.Groups != groups || len(s.groups.byID) != groups {
 		t.Fatalf("%+v, counted %d entries, %d partitions, %d segments, %d windows", st, entries, touched, len(refs), windows)
 	}
 }
@@ -250,7 +283,11 @@ func TestStatesAgree(t *testing.T) {
 		for _, x := range slices.Clone(w.s.order) {
 			w.one(&DeleteTopic{TopicID: x.id})
 		}
-		if st := w.s.Stats(); st.Partitions != 0 || st.IndexEntries != 0 || st.Segments != 0 || st.Windows != 0 || st.Subscriptions != 0 || len(w.s.subs.byID) != 0 || w.s.dedupes.n != 0 || len(w.s.configs) != 0 {
+		for _, g := range slices.Clone(w.s.groups.order) {
+			w.one(&DeleteGroup{ID: g.ID})
+		}
+		checkInvariants(t, w.s)
+		if st := w.s.Stats(); st.Groups != 0 || len(w.s.groups.byID) != 0 || st.Partitions != 0 || st.IndexEntries != 0 || st.Segments != 0 || st.Windows != 0 || st.Subscriptions != 0 || len(w.s.subs.byID) != 0 || w.s.dedupes.n != 0 || len(w.s.configs) != 0 {
 			rt.Fatalf("%+v is left after all topics were deleted", st)
 		}
 	})

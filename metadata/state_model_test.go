@@ -77,6 +77,9 @@ func (m *modelState) commit(c *Commit, topics map[TopicID]*Topic) (codes []api.C
 				code = api.CodeInvalidRequest
 			}
 		}
+		if pr != nil && pr.Sequence == NoSequence {
+			pr = nil // nothing more is asked, and nothing remembered
+		}
 		if code == "" && pr != nil {
 			known := 0
 			for _, i := range members {
@@ -246,6 +249,9 @@ func genPublish(rt *rapid.T, w *stWorld, m *modelState, topics []*Topic, sent []
 			if kind > 1 {
 				g.Producer = &Producer{ID: rapid.SampledFrom([]string{"p", "q"}).Draw(rt, "id"), Sequence: int64(rapid.IntRange(0, 30).Draw(rt, "sequence"))}
 				g.Producer.Epoch = m.epochs[tenant+"/"+g.Producer.ID]
+				if rapid.IntRange(0, 3).Draw(rt, "fence only") == 0 {
+					g.Producer.Sequence = NoSequence
+				}
 				if rapid.IntRange(0, 15).Draw(rt, "wrong epoch") == 0 {
 					g.Producer.Epoch += int64(rapid.SampledFrom([]int{-1, 1}).Draw(rt, "by"))
 				}

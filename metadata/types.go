@@ -20,11 +20,11 @@ type SegmentRef struct {
 	Size  int64  // bytes of the object
 }
 
-// Producer identifies an idempotent request.
+// Producer identifies an idempotent request, or with NoSequence fences one that is not.
 type Producer struct {
 	ID       string
 	Epoch    int64
-	Sequence int64
+	Sequence int64 // NoSequence: only the epoch is checked
 }
 
 // Group is the set of batches of one request that are accepted or refused together. Requests that name a producer or several topics,

@@ -35,6 +35,7 @@ const (
 	NoLinearizableRead = "metadata.no-linearizable-read" // Sync returns at once
 	NoCommitDedup      = "metadata.no-commit-dedup"      // apply forgets which segments it has applied, retries use a new key
 	NoGCBoundary       = "metadata.no-gc-boundary"       // apply accepts commits older than the boundary
+	NoGroupFence       = "metadata.no-group-fence"       // apply accepts old epochs of requests that are only fenced: what a group's zombies write
 	NoNonceCheck       = "leases/no-nonce-check"         // an ack settles its record whoever holds the lease now
 	NoKeyLock          = "leases/no-key-lock"            // a record of a key is handed out while an earlier one of the key is not settled
 )
