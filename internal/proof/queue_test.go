@@ -74,7 +74,7 @@ func TestQueue(t *testing.T) {
 			startDev(ctx, t, dir, addrs, "")
 			node := newRest("http://"+addrs[0], token(t, filepath.Join(dir, "token")))
 			l := newQueue(ctx, t, node, addrs[0], filepath.Join(dir, "token"), "changes", tc.config)
-			l.nack, l.stall, l.die = 5, 1, 1
+			l.nack, l.stall, l.die = 5, 3, 3
 			l.run(ctx, t)
 			l.verdict(t, queueRules{maxAttempts: 1000, ordered: tc.ordered})
 		})

@@ -123,7 +123,7 @@ func TestQueueChaos(t *testing.T) {
 			}
 			l := newQueue(ctx, t, c.client(0), c.rest[0], tokenFile, "changes", tc.config)
 			l.nodes = []*rest{c.client(0), c.client(1), c.client(2)}
-			l.batch, l.nack, l.stall, l.die = 20, 20, 2, 2
+			l.batch, l.nack, l.stall, l.die = 20, 20, 3, 3
 			l.pace = 40 * time.Millisecond // long enough for every kind of disturbance
 
 			quiet := make(chan struct{})

@@ -20,7 +20,8 @@ type queueLoad struct {
 	seed       uint64
 	pace       time.Duration // how long a worker works on a batch
 	nodes      []*rest
-	// Chances of what a worker does with a record, in percent; the rest is acked.
+	// Chances in percent: that a worker refuses a record, and that it works on a batch for longer than its leases live, or drops it half done
+	// as if it had died. The rest is acked.
 	nack, stall, die int
 	poison           func(slot) bool // nacked whenever delivered; nil = none
 	records          map[slot]origin
@@ -173,7 +174,9 @@ func (l *queueLoad) work(ctx context.Context, t *testing.T, rng *rand.Rand, done
 			continue
 		}
 		received := l.h.now()
-		var acks, nacks, late []*delivery
+		var acks, nacks []*delivery
+		mood := rng.IntN(100)
+		stalls, dies := mood < l.stall, mood >= l.stall && mood < l.stall+l.die
 		for _, m := range out.Messages {
 			s := slot{m.Partition, m.Offset}
 			from, ok := l.records[s]
@@ -182,22 +185,20 @@ func (l *queueLoad) work(ctx context.Context, t *testing.T, rng *rand.Rand, done
 			}
 			d := &delivery{slot: s, receipt: m.Receipt, attempt: m.Attempt, key: from.key, index: from.index, asked: asked, received: received, expires: l.h.at(m.LeaseExpiresAt)}
 			l.h.add(d)
-			switch n := rng.IntN(100); {
-			case l.poison != nil && l.poison(s), n < l.nack:
+			switch {
+			case dies && rng.IntN(2) == 0: // never heard of again
+			case l.poison != nil && l.poison(s), rng.IntN(100) < l.nack:
 				nacks = append(nacks, d)
-			case n < l.nack+l.stall:
-				late = append(late, d)
-			case n < l.nack+l.stall+l.die: // forgotten, as by a worker that died
 			default:
 				acks = append(acks, d)
 			}
 		}
+		if stalls && !pause(ctx, done, l.visibility+100*time.Millisecond) {
+			return
+		}
 		pause(ctx, done, l.pace)
 		l.settle(ctx, t, l.nodes[rng.IntN(len(l.nodes))], "nack", nacks, map[string]any{"delay": "0s", "reason": "refused by the worker"})
 		l.settle(ctx, t, l.nodes[rng.IntN(len(l.nodes))], "ack", acks, map[string]any{})
-		if len(late) > 0 && pause(ctx, done, l.visibility+100*time.Millisecond) {
-			l.settle(ctx, t, l.nodes[rng.IntN(len(l.nodes))], "ack", late, map[string]any{})
-		}
 	}
 }
 
