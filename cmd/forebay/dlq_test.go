@@ -1,8 +1,10 @@
 package main
 
 import (
+	"context"
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestDeadLetterCommands(t *testing.T) {
@@ -60,5 +62,16 @@ func TestDeadLetterCommandsFail(t *testing.T) {
 		if r := q.run(t, append([]string{"dlq"}, c.args...)...); r.code != c.code || !strings.Contains(r.err, c.want) {
 			t.Errorf("%v: %+v", c.args, r)
 		}
+	}
+}
+
+// TestRedriveThatIsNotWaitedFor: an interrupted command says that the redrive goes on, and how to stop it.
+func TestRedriveThatIsNotWaitedFor(t *testing.T) {
+	q := newFakeQueue(t, 0)
+	ctx, cancel := context.WithCancel(t.Context())
+	q.redriven = func() { time.AfterFunc(50*time.Millisecond, cancel) } // when the answer has been read, or else it is the request that fails
+	r := forebayIn(t, ctx, nil, strings.NewReader(""), "dlq", "redrive", "q", "--topic", "t", "--server", q.URL, "--token", "x", "--all", "--poll", "1h")
+	if r.code != exitFailure || !strings.Contains(r.err, "forebay dlq cancel q --topic t k1 stops it") || r.out != "" {
+		t.Errorf("%+v", r)
 	}
 }

@@ -34,6 +34,7 @@ type fakeQueue struct {
 		taskDone int64
 		serial   int
 	}
+	redriven func() // called by a redrive
 }
 
 func newFakeQueue(t *testing.T, n int64) *fakeQueue {
@@ -85,6 +86,9 @@ func (q *fakeQueue) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			`{"partition":1,"offset":8,"attempts":5,"reason":"x"}],"nextCursor":null}`)
 	case "POST /q/dead-letters/redrive":
 		answer(w, 202, `{"id":"k1","total":2,"done":0,"state":"running"}`)
+		if q.redriven != nil {
+			q.redriven()
+		}
 	case "POST /q/dead-letters/discard":
 		answer(w, 200, `{"discarded":2}`)
 	case "GET /q/tasks/k1":
