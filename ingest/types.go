@@ -10,7 +10,7 @@ import (
 // Request is one atomic publish.
 type Request struct {
 	Tenant   string
-	Producer *metadata.Producer // nil: not idempotent
+	Producer *metadata.Producer // nil: not idempotent; with metadata.NoSequence only fenced
 	Topics   []TopicRecords     // at least one, each topic once
 }
 

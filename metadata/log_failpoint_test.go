@@ -4,6 +4,7 @@ package metadata_test
 
 import (
 	"testing"
+	"testing/synctest"
 
 	"github.com/forebaymq/forebay/internal/failpoint"
 	"github.com/forebaymq/forebay/metadata/metafault"
@@ -67,4 +68,15 @@ func TestWithoutCommitDedup(t *testing.T) {
 			t.Errorf("broken %v: head %d, want %d", broken, got, want)
 		}
 	}
+}
+
+// Without the fence of groups, the simulation of zombies finds what they wrote.
+func TestWithoutGroupFence(t *testing.T) {
+	failpoint.Set(failpoint.NoGroupFence, true)
+	defer failpoint.Set(failpoint.NoGroupFence, false)
+	synctest.Test(t, func(t *testing.T) {
+		if behind, _, _ := zombies(t, 1); behind == 0 {
+			t.Error("the fence was removed, and no zombie has written anything")
+		}
+	})
 }
