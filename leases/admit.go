@@ -8,10 +8,15 @@ import (
 	"github.com/forebaymq/forebay/segment"
 )
 
-// admitBatch is how many records of a partition are looked at ahead: enough that few leases must wait for it.
-const admitBatch = 256
+const (
+	// admitBatch is how many records of a partition are looked at ahead: enough that few leases must wait for it.
+	admitBatch = 256
+	// admitMax bounds one call.
+	admitMax = 2000
+)
 
-// admit makes new records of a keyed queue deliverable, as their keys permit: about want of them. moved says whether any cursor has.
+// admit makes new records of a keyed queue deliverable, as their keys permit: about want of each partition, until there are as many. moved says
+// whether any cursor has moved.
 func (e *Engine) admit(ctx context.Context, q *queue, want int, positions []store.Position) (moved bool, err error) {
 	for _, p := range positions {
 		if want <= 0 {
@@ -20,12 +25,16 @@ func (e *Engine) admit(ctx context.Context, q *queue, want int, positions []stor
 		if p.Room <= 0 {
 			continue
 		}
-		r := &run{partition: p.Partition, from: p.Cursor, at: p.Cursor, to: min(p.Cursor+int64(min(max(want, admitBatch), int(p.Room))), q.shards.head(p.Partition))}
+		r := &run{partition: p.Partition, from: p.Cursor, at: p.Cursor}
+		r.to = min(p.Cursor+int64(min(want, int(p.Room), admitMax)), q.shards.head(p.Partition))
 		if r.at >= r.to {
 			continue
 		}
 		r.read(ctx, e, q, groupBytes)
-		if r.at == p.Cursor {
+		switch {
+		case r.expired > 0: // retention was faster: what that means depends on the queue's gap policy, and taking records finds it out
+			continue
+		case r.at == p.Cursor:
 			if r.err != nil {
 				return moved, r.err
 			}
@@ -54,8 +63,13 @@ func (e *Engine) admit(ctx context.Context, q *queue, want int, positions []stor
 		}
 		e.effects(q, f)
 		if ok {
-			e.m.skipped[reasonHole].Add(float64(through - p.Cursor - int64(len(a.Records))))
 			moved = true
+			bad := int64(0)
+			for _, s := range r.unreadable {
+				bad += max(0, min(s.to, through)-s.from)
+			}
+			e.skipped(q, reasonUnreadable, p.Partition, p.Cursor, int(bad))
+			e.skipped(q, reasonHole, p.Partition, p.Cursor, int(through-p.Cursor-int64(len(a.Records))-bad))
 			want -= len(a.Records)
 			q.shards.moved(p.Partition, through)
 		} else {

@@ -100,7 +100,12 @@ func (g *group) distribute(grants []store.Grant) (holes map[int32]int64, dropped
 			holes[r.partition] = r.at - r.to
 		}
 	}
+	// First this: whoever has an answer may ask again at once, and shall find what was not for it.
 	g.e.settleLeftover(g.q, &rest)
+	for _, w := range g.ready {
+		g.handOver(w)
+	}
+	g.ready = nil
 	return holes, dropped
 }
 
@@ -196,7 +201,7 @@ func (g *group) assign(grant *store.Grant, r *run, rest *leftover) (dropped int)
 		}
 		size := recordBytes(record)
 		for len(g.waiters) > 0 && g.waiters[0].full(size) {
-			g.handOver(g.waiters[0])
+			g.ready = append(g.ready, g.waiters[0])
 			g.waiters = g.waiters[1:]
 		}
 		if len(g.waiters) == 0 {
@@ -237,11 +242,7 @@ func (e *Engine) settleLeftover(q *queue, rest *leftover) {
 	ctx, cancel := e.bounded(e.ctx, e.o.CallTimeout)
 	defer cancel()
 	for reason, receipts := range rest.skip {
-		e.m.skipped[reason].Add(float64(len(receipts)))
-		if reason != reasonHole {
-			e.o.Logger.Warn("records of a subscription were skipped", "tenant", q.sub.Tenant, "topic", q.sub.Topic, "subscription", q.sub.Name,
-				"reason", reason, "records", len(receipts), "partition", receipts[0].Partition, "first", receipts[0].Offset)
-		}
+		e.skipped(q, reason, receipts[0].Partition, receipts[0].Offset, len(receipts))
 		if _, err := e.settle(ctx, q, store.OpSkip, receipts, store.SettleOptions{Reason: reason}); err != nil {
 			e.o.Logger.Warn("records could not be skipped", "id", q.id, "error", err)
 		}
@@ -261,6 +262,15 @@ func (e *Engine) settleLeftover(q *queue, rest *leftover) {
 		}
 	}
 	e.release(ctx, q, rest.release)
+}
+
+// skipped counts what is passed without delivery, and says so unless that is as usual as a hole.
+func (e *Engine) skipped(q *queue, reason string, partition int32, first int64, n int) {
+	e.m.skipped[reason].Add(float64(n))
+	if reason != reasonHole && n > 0 {
+		e.o.Logger.Warn("records of a subscription are skipped", "tenant", q.sub.Tenant, "topic", q.sub.Topic, "subscription", q.sub.Name,
+			"reason", reason, "records", n, "partition", partition, "first", first)
+	}
 }
 
 // release gives leases back as if they had never been handed out.

@@ -2,6 +2,7 @@ package leases
 
 import (
 	"context"
+	"math"
 	"time"
 
 	"github.com/forebaymq/forebay/leases/store"
@@ -14,6 +15,7 @@ type group struct {
 	ctx     context.Context
 	cancel  context.CancelFunc
 	waiters []*waiter // those not answered yet, in line order
+	ready   []*waiter // those that have all they asked for
 	want    int       // records asked for
 
 	visibility time.Duration // of all
@@ -75,6 +77,12 @@ func (g *group) reserve(want int, l look) error {
 	if g.begun.IsZero() {
 		g.begun = now
 	}
+	if g.q.store.Fair && len(l.fresh) > 0 {
+		// Shares are fair among what is known to wait, so all that the caps let in must be known first.
+		if err := g.admitAll(l); err != nil {
+			return err
+		}
+	}
 	for admitted := false; ; {
 		got, err := g.e.acquire(g.ctx, g.q, want, g.visibility, l)
 		if err != nil {
@@ -91,9 +99,9 @@ func (g *group) reserve(want int, l look) error {
 		g.grants = append(g.grants, got.Grants...)
 		g.granted += n
 		want -= n
-		if want > 0 && g.q.store.Keyed() && !admitted {
+		if want > 0 && g.q.store.Ordered && !admitted {
 			// New records of a keyed queue become deliverable once their keys are known.
-			if admitted, err = g.e.admit(g.ctx, g.q, want, got.Positions); err != nil && g.granted == 0 {
+			if admitted, err = g.e.admit(g.ctx, g.q, max(want, admitBatch), got.Positions); err != nil && g.granted == 0 {
 				return err
 			}
 			if admitted {
@@ -110,6 +118,35 @@ func (g *group) reserve(want int, l look) error {
 		}
 		return nil
 	}
+}
+
+// admitAll admits whatever the caps let in of the partitions that may hold new records.
+func (g *group) admitAll(l look) error {
+	partitions := make([]int32, len(l.fresh))
+	for i := range l.fresh {
+		partitions[i] = l.fresh[i].Partition
+	}
+	for range maxOpens {
+		var positions []store.Position
+		var absent []int32
+		err := g.e.call(g.ctx, g.q, func(ctx context.Context) (err error) {
+			positions, absent, err = g.e.o.Store.Positions(ctx, &g.q.store, partitions)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		if len(absent) > 0 {
+			if err := g.e.open(g.ctx, g.q, absent); err != nil {
+				return err
+			}
+			continue
+		}
+		g.q.shards.learn(positions)
+		_, err = g.e.admit(g.ctx, g.q, math.MaxInt32, positions)
+		return err
+	}
+	return errLosing()
 }
 
 // fail gives the error to all that have nothing.

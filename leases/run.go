@@ -98,7 +98,10 @@ func (r *run) read(ctx context.Context, e *Engine, q *queue, maxBytes int64) {
 			continue
 		}
 		n := sort.Search(len(records), func(i int) bool { return records[i].Offset >= r.to })
-		records = records[:n]
+		if n < len(records) {
+			next = records[n].Offset // the holes end there
+			records = records[:n]
+		}
 		for i := range records {
 			maxBytes -= recordBytes(&records[i])
 		}

@@ -130,6 +130,16 @@ func TestRunVerdicts(t *testing.T) {
 	}
 }
 
+// TestRunKnowsWhereAHoleEnds: records behind the run end what is known to be a hole.
+func TestRunKnowsWhereAHoleEnds(t *testing.T) {
+	s := shelf{offsets: []int64{1, 9, 12}, head: 20}
+	for _, c := range []struct{ from, to, at int64 }{{0, 4, 9}, {2, 9, 9}, {9, 10, 10}, {13, 15, 20}, {0, 20, 20}} {
+		if r := s.run(t, c.from, c.to, 1000); r.at != c.at {
+			t.Errorf("[%d, %d): read up to %d, want %d", c.from, c.to, r.at, c.at)
+		}
+	}
+}
+
 func TestRunsJoinNeighbours(t *testing.T) {
 	grants := []store.Grant{
 		{Partition: 1, Start: 50, Count: 1}, {Partition: 0, Start: 10, Count: 5}, {Partition: 1, Start: 40, Count: 3},

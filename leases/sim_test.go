@@ -3,6 +3,8 @@ package leases
 import (
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -130,6 +132,11 @@ type simulation struct {
 	all   sync.WaitGroup
 }
 
+// node starts a node that looks around less often than nodes do: most of what a run takes is the in-process Redis starting scripts.
+func (s *simulation) node() *fabricNode {
+	return s.f.node(func(o *Options) { o.SweepInterval = 2 * time.Second })
+}
+
 func (s *simulation) draw(n int) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -227,7 +234,7 @@ func (s *simulation) chaos() {
 			s.j.flush()
 			s.f.redis.FlushAll()
 		case 2:
-			fresh := s.f.node(nil)
+			fresh := s.node()
 			s.mu.Lock()
 			i := s.rng.IntN(len(s.nodes))
 			old := s.nodes[i]
@@ -244,13 +251,13 @@ func (s *simulation) chaos() {
 
 func simulate(t *testing.T, seed uint64, ordered bool) {
 	synctest.Test(t, func(t *testing.T) {
-		const partitions, records, attempts = 3, 240, 40
+		const partitions, records, attempts = 3, 240, 12
 		f := newFabric(t)
 		s := &simulation{t: t, f: f, j: newJudge(t, ordered, attempts), rng: rand.New(rand.NewPCG(seed, 1)), over: make(chan struct{})}
-		for range 3 {
-			s.nodes = append(s.nodes, f.node(nil))
+		for range 2 {
+			s.nodes = append(s.nodes, s.node())
 		}
-		n := f.node(nil) // it publishes and watches
+		n := s.node() // it publishes and watches
 		n.topic("orders", partitions, nil)
 		n.subscribe(work, func(c *api.SubscriptionConfig) {
 			c.MaxAttempts = attempts
@@ -309,13 +316,22 @@ func simulate(t *testing.T, seed uint64, ordered bool) {
 	})
 }
 
+// seedCount is how many seeds a run tries; FOREBAY_SEEDS tries others.
+func seedCount(t *testing.T, usual uint64) uint64 {
+	if v := os.Getenv("FOREBAY_SEEDS"); v != "" {
+		n, err := strconv.ParseUint(v, 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	return usual
+}
+
 // TestSimulation works off a topic with workers, nodes and a Redis that misbehave. Whatever happens: every record is settled, no two consumers hold
 // one record at the same time, nothing settled comes again but for what a loss may cost, attempts are counted right.
 func TestSimulation(t *testing.T) {
-	seeds := uint64(6)
-	if testing.Short() {
-		seeds = 2
-	}
+	seeds := seedCount(t, 4)
 	for seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) { simulate(t, seed, false) })
 	}
@@ -323,10 +339,7 @@ func TestSimulation(t *testing.T) {
 
 // TestSimulationOrdered is the same with ordering by key: per key records are settled in order.
 func TestSimulationOrdered(t *testing.T) {
-	seeds := uint64(4)
-	if testing.Short() {
-		seeds = 1
-	}
+	seeds := seedCount(t, 3)
 	for seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) { simulate(t, seed+100, true) })
 	}
