@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/forebaymq/forebay/objectstore"
 )
@@ -49,17 +50,65 @@ func planRules(have []objectstore.LifecycleRule) (want []objectstore.LifecycleRu
 func dangers(have []objectstore.LifecycleRule) []string {
 	var out []string
 	for _, r := range have {
-		if strings.HasPrefix(r.ID, rulePrefix) || !r.Enabled || r.Days <= 0 {
-			continue
-		}
-		for _, p := range append(prefixes(), "snap/") {
-			if strings.HasPrefix(p, r.Prefix) || strings.HasPrefix(r.Prefix, p) {
-				out = append(out, r.ID)
-				break
-			}
+		if !strings.HasPrefix(r.ID, rulePrefix) && r.Enabled && r.Days > 0 && slices.ContainsFunc(append(prefixes(), "snap/"), func(p string) bool { return covers(&r, p) }) {
+			out = append(out, r.ID)
 		}
 	}
 	return out
+}
+
+// covers says whether a rule is about objects under a prefix of ours.
+func covers(r *objectstore.LifecycleRule, prefix string) bool {
+	return strings.HasPrefix(prefix, r.Prefix) || strings.HasPrefix(r.Prefix, prefix)
+}
+
+// ArchiveRuleError says that a rule of the bucket moves objects of ours to where they cannot be read.
+type ArchiveRuleError struct {
+	Rule   objectstore.LifecycleRule
+	Covers []string // prefixes of ours
+}
+
+func (e *ArchiveRuleError) Error() string {
+	r := &e.Rule
+	return fmt.Sprintf("the bucket's lifecycle rule %q moves objects under %q to %s when they are %d days old, from where they cannot be read without a restore. "+
+		"That covers %s: narrow the rule to another prefix, or disable it", r.ID, r.Prefix, r.Archive, r.ArchiveDays, strings.Join(e.Covers, ", "))
+}
+
+// archived finds the first rule that moves to an archive what readers may still ask for. Objects of a retention class are gone a day after its
+// days; those of level 0, of the longest class and snapshots live for as long as they are needed.
+func archived(have []objectstore.LifecycleRule) *ArchiveRuleError {
+	for _, r := range have {
+		if !r.Enabled || r.Archive == "" {
+			continue
+		}
+		e := &ArchiveRuleError{Rule: r}
+		for _, p := range append(prefixes(), "snap/") {
+			age, ok := classAge(strings.TrimSuffix(p, "/"))
+			if covers(&r, p) && !(ok && time.Duration(r.ArchiveDays)*day > age+day) {
+				e.Covers = append(e.Covers, p)
+			}
+		}
+		if len(e.Covers) > 0 {
+			return e
+		}
+	}
+	return nil
+}
+
+// CheckRules looks for a rule of the bucket that would make data unreadable: an *ArchiveRuleError. Another error says that the rules cannot be
+// read now. A store without rules is all right.
+func CheckRules(ctx context.Context, l objectstore.LifecycleStore) error {
+	have, err := l.LifecycleRules(ctx)
+	if errors.Is(err, objectstore.ErrUnsupported) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("read the bucket's lifecycle rules: %w", err)
+	}
+	if e := archived(have); e != nil {
+		return e
+	}
+	return nil
 }
 
 // reconcileRules makes the bucket have our rules, and leaves those of others alone. Stores replace the whole set at once and know no
@@ -81,6 +130,9 @@ func (c *Compactor) putRules(ctx context.Context) (outcome string, err error) {
 	}
 	if ids := dangers(have); len(ids) > 0 {
 		c.o.Logger.Error("lifecycle rules of the bucket that are not Forebay's cover its objects, and may delete live data", "rules", ids)
+	}
+	if e := archived(have); e != nil {
+		c.o.Logger.Error("a lifecycle rule of the bucket archives objects of Forebay, which then cannot be read", "rule", e.Rule.ID, "class", e.Rule.Archive, "error", e)
 	}
 	want, changed := planRules(have)
 	if !changed {

@@ -114,6 +114,39 @@ func TestRules(t *testing.T) {
 	}
 }
 
+// TestArchiveRules: a rule that moves what may be read to an archive is found, also among others and by a part of our prefixes; one that
+// comes too late to meet anything, that is off, or that is elsewhere is not.
+func TestArchiveRules(t *testing.T) {
+	rule := func(prefix string, days int) objectstore.LifecycleRule {
+		return objectstore.LifecycleRule{ID: "cold", Prefix: prefix, Enabled: true, Archive: "GLACIER", ArchiveDays: days, Native: 1}
+	}
+	off := rule("", 1)
+	off.Enabled = false
+	for _, tc := range []struct {
+		rule   objectstore.LifecycleRule
+		covers string
+	}{
+		{rule("", 100), "l0/ ttl=365d/ keep/ snap/"}, {rule("", 1000), "l0/ keep/ snap/"}, {rule("l0/", 30), "l0/"}, {rule("ttl=7d/", 8), "ttl=7d/"},
+		{rule("ttl=7d/", 9), ""}, {rule("ttl=7d/l1/", 2), "ttl=7d/"}, {rule("ttl=", 4), "ttl=3d/ ttl=5d/ ttl=7d/ ttl=14d/ ttl=30d/ ttl=90d/ ttl=365d/"},
+		{rule("k", 4000), "keep/"}, {rule("logs/", 1), ""}, {off, ""}, {objectstore.LifecycleRule{ID: "deletes", Days: 1, Enabled: true}, ""},
+	} {
+		b := &ruled{rules: []objectstore.LifecycleRule{{ID: "other", Prefix: "x/", Enabled: true, Archive: "GLACIER"}, tc.rule}}
+		err := CheckRules(t.Context(), b)
+		var e *ArchiveRuleError
+		if errors.As(err, &e); (err == nil) != (tc.covers == "") || e != nil && (strings.Join(e.Covers, " ") != tc.covers || e.Rule.ID != "cold") {
+			t.Errorf("%+v: %v", tc.rule, err)
+		}
+	}
+	b := &ruled{err: fmt.Errorf("it has none: %w", objectstore.ErrUnsupported)}
+	if err := CheckRules(t.Context(), b); err != nil {
+		t.Error(err)
+	}
+	b.err = errors.New("forbidden")
+	if err := CheckRules(t.Context(), b); !errors.Is(err, b.err) {
+		t.Error(err)
+	}
+}
+
 // TestRetentionRaised raises a topic's retention from 1 to 7 days just before the rule of its class would delete the data, which is copied in
 // time; lowers it, and the data is gone from readers at once and from storage later. A topic that shares the objects keeps its class.
 func TestRetentionRaised(t *testing.T) {

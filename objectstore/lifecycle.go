@@ -8,6 +8,10 @@ type LifecycleRule struct {
 	Prefix  string // within the Store, as its keys are; "" covers everything
 	Days    int    // 0: the rule does not delete objects by age
 	Enabled bool
+	// Archive is the storage class that it moves objects to when they are ArchiveDays old, where that is one that a GET cannot read from without
+	// a restore of hours: GLACIER or DEEP_ARCHIVE. "": none.
+	Archive     string
+	ArchiveDays int
 	// Native is the driver's own form of a rule that it has read. A driver writes a rule that has it back as it was, and looks at nothing
 	// else of it: so rules that these fields do not describe survive. nil in rules that the caller made.
 	Native any
@@ -20,4 +24,9 @@ type LifecycleStore interface {
 	LifecycleRules(ctx context.Context) ([]LifecycleRule, error)
 	// PutLifecycleRules replaces all rules of the bucket. Where the store has no rules, both are ErrUnsupported.
 	PutLifecycleRules(ctx context.Context, rules []LifecycleRule) error
+}
+
+// Archive says whether a GET refuses objects of a storage class until they have been restored.
+func Archive(storageClass string) bool {
+	return storageClass == "GLACIER" || storageClass == "DEEP_ARCHIVE"
 }

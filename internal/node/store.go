@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/forebaymq/forebay/compactor"
 	"github.com/forebaymq/forebay/objectstore"
 	"github.com/forebaymq/forebay/objectstore/faults"
 	"github.com/forebaymq/forebay/objectstore/metrics"
@@ -34,7 +35,25 @@ func openStore(ctx context.Context, c Config) (objectstore.Store, error) {
 		driver = l.Store
 	}
 	s.lifecycle, _ = driver.(objectstore.LifecycleStore)
+	if err := checkRules(ctx, s.lifecycle, c); err != nil {
+		return nil, errors.Join(err, store.Close())
+	}
 	return s, nil
+}
+
+// checkRules refuses a bucket whose rules would make data unreadable. Where the rules cannot be read, the collector goes on trying.
+func checkRules(ctx context.Context, l objectstore.LifecycleStore, c Config) error {
+	if l == nil {
+		return nil
+	}
+	err := compactor.CheckRules(ctx, l)
+	if e := (*compactor.ArchiveRuleError)(nil); errors.As(err, &e) {
+		return err
+	}
+	if err != nil {
+		c.Logger.Warn("cannot see whether lifecycle rules of the bucket endanger data", "error", err)
+	}
+	return nil
 }
 
 // nodeStore is the wrapped store, with what the driver can do beside the contract.

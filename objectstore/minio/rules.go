@@ -48,7 +48,33 @@ type rule struct {
 		Days int
 		Date string
 	}
+	Transition []struct {
+		Days         int
+		Date         string
+		StorageClass string
+	}
 	Status string
+}
+
+// tagged says whether a rule is about objects with tags. Ours have none.
+func (r rule) tagged() bool {
+	f := r.Filter
+	return f != nil && (f.Tag != nil || f.And != nil && len(f.And.Tag) > 0)
+}
+
+// archive gives the first archive class that a rule moves objects such as ours to, and the age at which it does; a date is told as one day.
+// Tiers of MinIO have names of their own and can be read from.
+func (r rule) archive() (class string, days int) {
+	for _, t := range r.Transition {
+		d := t.Days
+		if t.Date != "" {
+			d = 1
+		}
+		if objectstore.Archive(t.StorageClass) && !r.tagged() && (class == "" || d < days) {
+			class, days = t.StorageClass, d
+		}
+	}
+	return class, days
 }
 
 func (r rule) prefix() string {
@@ -66,7 +92,7 @@ func (r rule) prefix() string {
 // days gives the age at which a rule deletes objects such as ours. Rules about tags are not about ours, which have none. A date is told
 // as one day: such a rule deletes everything, from that date on.
 func (r rule) days() int {
-	if f := r.Filter; f != nil && (f.Tag != nil || f.And != nil && len(f.And.Tag) > 0) {
+	if r.tagged() {
 		return 0
 	}
 	switch e := r.Expiration; {
@@ -94,6 +120,7 @@ func (r *ruler) Rules(ctx context.Context) ([]objectstore.LifecycleRule, error) 
 	rules := make([]objectstore.LifecycleRule, len(config.Rules))
 	for i, r := range config.Rules {
 		rules[i] = objectstore.LifecycleRule{ID: r.ID, Prefix: r.prefix(), Days: r.days(), Enabled: r.Status == "Enabled", Native: r.Inner}
+		rules[i].Archive, rules[i].ArchiveDays = r.archive()
 	}
 	return rules, nil
 }

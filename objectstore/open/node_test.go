@@ -148,7 +148,8 @@ func check(t *testing.T, c *client.Client, want map[client.Position]string) {
 	}
 }
 
-// TestNodeRefusesStore is case S4, through the node: it does not start on a store that would lose data, and says what is missing.
+// TestNodeRefusesStore is case S4, through the node: it does not start on a store that would lose data or
+// make it unreadable, and says what is wrong.
 func TestNodeRefusesStore(t *testing.T) {
 	t.Setenv("AWS_ACCESS_KEY_ID", "a")
 	t.Setenv("AWS_SECRET_ACCESS_KEY", "s")
@@ -169,6 +170,10 @@ func TestNodeRefusesStore(t *testing.T) {
 				return s3fake.Fault{}
 			})
 		}, "not supported by this object store"},
+		{"archive rule", func(s *s3fake.Server) {
+			s.SetRules(`<LifecycleConfiguration xmlns="http://s3.amazonaws.com/doc/2006-03-01/"><Rule><ID>all to ice</ID><Filter><Prefix></Prefix></Filter>` +
+				`<Status>Enabled</Status><Transition><Days>90</Days><StorageClass>GLACIER</StorageClass></Transition></Rule></LifecycleConfiguration>`)
+		}, `lifecycle rule "all to ice" moves objects under "" to GLACIER`},
 		{"no bucket", func(s *s3fake.Server) { s.NoBucket = true }, `bucket "bucket" does not exist`},
 	} {
 		for driverName, url := range map[string]func(host string) string{

@@ -25,6 +25,7 @@ func (c *client) Rules(ctx context.Context) ([]objectstore.LifecycleRule, error)
 		rules[i] = objectstore.LifecycleRule{
 			ID: aws.ToString(r.ID), Prefix: rulePrefix(r), Days: ruleDays(r), Enabled: r.Status == types.ExpirationStatusEnabled, Native: r,
 		}
+		rules[i].Archive, rules[i].ArchiveDays = ruleArchive(r)
 	}
 	return rules, nil
 }
@@ -41,10 +42,30 @@ func rulePrefix(r types.LifecycleRule) string {
 	return aws.ToString(r.Filter.Prefix)
 }
 
+// tagged says whether a rule is about objects with tags. Ours have none.
+func tagged(r types.LifecycleRule) bool {
+	f := r.Filter
+	return f != nil && (f.Tag != nil || f.And != nil && len(f.And.Tags) > 0)
+}
+
+// ruleArchive gives the first archive class that a rule moves objects such as ours to, and the age at which it does; a date is told as one day.
+func ruleArchive(r types.LifecycleRule) (class string, days int) {
+	for _, t := range r.Transitions {
+		d := int(aws.ToInt32(t.Days))
+		if t.Date != nil {
+			d = 1
+		}
+		if objectstore.Archive(string(t.StorageClass)) && !tagged(r) && (class == "" || d < days) {
+			class, days = string(t.StorageClass), d
+		}
+	}
+	return class, days
+}
+
 // ruleDays gives the age at which a rule deletes objects such as ours. Rules about tags are not about ours, which have none. A date is
 // told as one day: such a rule deletes everything, from that date on.
 func ruleDays(r types.LifecycleRule) int {
-	if f := r.Filter; f != nil && (f.Tag != nil || f.And != nil && len(f.And.Tags) > 0) {
+	if tagged(r) {
 		return 0
 	}
 	switch e := r.Expiration; {

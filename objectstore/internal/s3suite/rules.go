@@ -15,6 +15,8 @@ const foreignRules = `<LifecycleConfiguration xmlns="http://s3.amazonaws.com/doc
 	`<Rule><ID>old form</ID><Prefix>old/</Prefix><Status>Disabled</Status><Expiration><Days>3</Days></Expiration></Rule>` +
 	`<Rule><ID>dated</ID><Filter><Prefix></Prefix></Filter><Status>Enabled</Status><Expiration><Date>2030-01-01T00:00:00Z</Date></Expiration></Rule>` +
 	`<Rule><ID>uploads</ID><Filter></Filter><Status>Enabled</Status><AbortIncompleteMultipartUpload><DaysAfterInitiation>7</DaysAfterInitiation></AbortIncompleteMultipartUpload></Rule>` +
+	`<Rule><ID>cold</ID><Filter><Prefix>a</Prefix></Filter><Status>Enabled</Status><Transition><Days>200</Days><StorageClass>DEEP_ARCHIVE</StorageClass></Transition>` +
+	`<Transition><Days>30</Days><StorageClass>GLACIER_IR</StorageClass></Transition><Transition><Days>90</Days><StorageClass>GLACIER</StorageClass></Transition></Rule>` +
 	`</LifecycleConfiguration>`
 
 // rules: the rules of others are read for what they do, and survive ours with everything that they say.
@@ -34,12 +36,14 @@ func rules(s *suite) {
 		{ID: "old form", Prefix: "old/", Days: 3},
 		{ID: "dated", Days: 1, Enabled: true},
 		{ID: "uploads", Enabled: true},
+		{ID: "cold", Prefix: "a", Enabled: true, Archive: "GLACIER", ArchiveDays: 90},
 	}
 	if len(have) != len(want) {
 		s.Fatalf("rules %+v, want %+v", have, want)
 	}
 	for i, r := range have {
-		if r.Native == nil || r.ID != want[i].ID || r.Prefix != want[i].Prefix || r.Days != want[i].Days || r.Enabled != want[i].Enabled {
+		if r.Native == nil || r.ID != want[i].ID || r.Prefix != want[i].Prefix || r.Days != want[i].Days || r.Enabled != want[i].Enabled ||
+			r.Archive != want[i].Archive || r.ArchiveDays != want[i].ArchiveDays {
 			s.Errorf("rule %d: %+v, want %+v", i, r, want[i])
 		}
 	}
@@ -55,7 +59,7 @@ func rules(s *suite) {
 	}
 	again, err := store.LifecycleRules(s.ctx)
 	s.want(err, nil, false, "read rules again")
-	if len(again) != 5 || again[4].ID != ours.ID || again[4].Prefix != ours.Prefix || again[4].Days != 2 || !again[4].Enabled {
+	if len(again) != 6 || again[5].ID != ours.ID || again[5].Prefix != ours.Prefix || again[5].Days != 2 || !again[5].Enabled || again[4].ArchiveDays != 90 {
 		s.Errorf("rules again: %+v", again)
 	}
 	s.want(store.PutLifecycleRules(s.ctx, nil), nil, false, "write no rules")
