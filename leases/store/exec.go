@@ -34,6 +34,10 @@ func (s *Store) run(ctx context.Context, sc script, q *Queue, args ...any) (*rep
 
 // eval calls a script on a subscription, opened or not. args follow the flags and caps.
 func (s *Store) eval(ctx context.Context, e *edition, sc script, q *Queue, args []any) (*reply, error) {
+	if err := s.provide(ctx, e); err != nil {
+		s.m.calls[sc][resultUnavailable].Inc()
+		return nil, s.notReached(q, err)
+	}
 	prefix := s.prefix(q.ID)
 	all := make([]any, 0, 9+len(args))
 	all = append(all, "evalsha", e.sha[sc], 2, prefix+keyShards, s.groupPrefix(uint64(q.ID)%groups)+groupDue,
@@ -74,12 +78,23 @@ func (s *Store) eval(ctx context.Context, e *edition, sc script, q *Queue, args 
 
 // finished gives the error of a reply that was read, as the caller may see it.
 func (s *Store) finished(sc script, r *reply) error {
+	if r.err == nil && strings.Trim(r.rest, " ") != "" {
+		r.err = fmt.Errorf("%w: it goes on with %q", errReply, clip(r.rest))
+	}
 	if r.err == nil {
 		return nil
 	}
 	s.m.calls[sc][resultError].Inc()
 	s.o.Logger.Error("unexpected reply of Redis", "script", sc.String(), "error", r.err)
 	return unavailable(fmt.Errorf("script %s: %w", sc, r.err))
+}
+
+// notReached is the error of a call that was never sent.
+func (s *Store) notReached(q *Queue, err error) error {
+	if errors.Is(err, errNewLife) {
+		return &NotLoadedError{Subscription: q.ID}
+	}
+	return unavailable(err)
 }
 
 // failed says what an error of Redis or of the way there means.
@@ -90,7 +105,7 @@ func (s *Store) failed(ctx context.Context, e *edition, sc script, q *Queue, err
 		return resultNotLoaded, &NotLoadedError{Subscription: q.ID}
 	case redis.HasErrorPrefix(err, "NOSCRIPT"):
 		if err := s.renew(ctx, e); err != nil {
-			return resultNoScript, unavailable(err)
+			return resultNoScript, s.notReached(q, err)
 		}
 		return resultNoScript, &NotLoadedError{Subscription: q.ID}
 	case redis.HasErrorPrefix(err, "READONLY"):

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"strconv"
 	"strings"
 	"time"
@@ -31,6 +32,12 @@ func (s *Store) IdleSubscriptions(ctx context.Context, olderThan time.Duration) 
 func (s *Store) group(ctx context.Context, kind string, olderThan time.Duration) ([]metadata.SubscriptionID, error) {
 	for attempt := 0; ; attempt++ {
 		e := s.edition.Load()
+		if err := s.provide(ctx, e); err != nil {
+			if errors.Is(err, errNewLife) && attempt == 0 {
+				continue
+			}
+			return nil, unavailable(err)
+		}
 		start := s.o.Clock.Now()
 		pipe := s.c.Pipeline()
 		for g := range uint64(groups) {
@@ -47,7 +54,7 @@ func (s *Store) group(ctx context.Context, kind string, olderThan time.Duration)
 			res, err = s.failed(ctx, e, scriptGroups, &Queue{}, err)
 		}
 		s.m.call(scriptGroups, res, s.o.Clock.Since(start))
-		if res == resultNoScript && attempt == 0 {
+		if (res == resultNoScript || res == resultNotLoaded) && attempt == 0 {
 			continue
 		}
 		if res != resultOK {

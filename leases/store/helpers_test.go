@@ -129,11 +129,19 @@ func (r *rig) open(q *Queue, partitions ...int32) {
 
 func (r *rig) load(q *Queue, rs ...LoadRequest) {
 	r.t.Helper()
-	if err := r.s.Load(r.t.Context(), q, rs); err != nil {
-		r.t.Fatal(err)
-	}
-	if err := r.s.Ready(r.t.Context(), q, r.s.Life()); err != nil {
-		r.t.Fatal(err)
+	for {
+		life := r.s.Life()
+		err := r.s.Load(r.t.Context(), q, rs)
+		if err == nil {
+			err = r.s.Ready(r.t.Context(), q, life)
+		}
+		if errors.Is(err, ErrStale) && r.s.Life() > life {
+			continue // another life began meanwhile: start over, as the engine does
+		}
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		return
 	}
 }
 

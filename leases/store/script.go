@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"strconv"
 	"strings"
+	"sync/atomic"
 
 	"github.com/forebaymq/forebay/internal/failpoint"
 )
@@ -70,6 +71,8 @@ type edition struct {
 	life uint64
 	text [scripts]string
 	sha  [scripts]string
+	// loaded: Redis was given the scripts. Only then does their absence tell of another Redis.
+	loaded atomic.Bool
 }
 
 func newEdition(instance string, life uint64) *edition {

@@ -69,7 +69,7 @@ func New(ctx context.Context, o Options) (*Store, error) {
 	_, s.cluster = s.c.(*redis.ClusterClient)
 	s.ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	s.wg.Go(s.releaseOrphans)
-	if err := s.load(ctx, s.edition.Load()); err != nil {
+	if err := s.provide(ctx, s.edition.Load()); err != nil {
 		o.Logger.Warn("the lease store does not answer yet", "error", err)
 	}
 	return s, nil
@@ -146,18 +146,31 @@ func (s *Store) raise(seen *edition, why string) *edition {
 	return next
 }
 
-// renew answers NOSCRIPT: a new life, and its scripts. The life rises before the scripts are there, so no call of the old life can meet them.
-func (s *Store) renew(ctx context.Context, seen *edition) error {
+// provide loads an edition's scripts, once.
+func (s *Store) provide(ctx context.Context, e *edition) error {
+	if e.loaded.Load() {
+		return nil
+	}
 	select {
 	case s.reload <- struct{}{}:
 		defer func() { <-s.reload }()
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	if s.edition.Load() != seen {
-		return nil // somebody was faster: that life's scripts are loaded, or its next call will see
+	if e.loaded.Load() {
+		return nil
 	}
-	return s.load(ctx, s.raise(seen, "scripts are gone"))
+	if err := s.load(ctx, e); err != nil {
+		return err
+	}
+	e.loaded.Store(true)
+	return nil
+}
+
+// renew answers NOSCRIPT to an edition that was loaded: a new life, and its scripts. The life rises before the scripts are there, so no call of
+// the old life can meet them.
+func (s *Store) renew(ctx context.Context, seen *edition) error {
+	return s.provide(ctx, s.raise(seen, "scripts are gone"))
 }
 
 // errNewLife ends a connection to a Redis that was not known: the call that wanted it belongs to the life before.
