@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/jonboulle/clockwork"
 	"github.com/prometheus/client_golang/prometheus"
@@ -25,14 +26,16 @@ type memLog struct {
 	beforeAppend func(records []Record) error
 	afterAppend  func(records []Record, offsets []int64) error
 	onRead       func(partition int32, offset int64) error
+	clock        clockwork.Clock // nil = tombstones go at once when compact is told so
 }
 
 type memTopic struct {
 	id         metadata.TopicID
 	partitions [][]Record // live records
 	heads      []int64
-	reads      []int     // calls, by partition
-	from       [][]int64 // offsets that were asked for, by partition
+	times      []map[int64]time.Time // when each was appended
+	reads      []int                 // calls, by partition
+	from       [][]int64             // offsets that were asked for, by partition
 }
 
 func newMemLog() *memLog {
@@ -47,7 +50,7 @@ func (l *memLog) EnsureTopic(_ context.Context, tenant, name string, partitions 
 	t := l.mu.topics[tenant+"/"+name]
 	if t == nil {
 		l.mu.next++
-		t = &memTopic{id: l.mu.next, partitions: make([][]Record, partitions), heads: make([]int64, partitions), reads: make([]int, partitions), from: make([][]int64, partitions)}
+		t = &memTopic{id: l.mu.next, partitions: make([][]Record, partitions), heads: make([]int64, partitions), times: make([]map[int64]time.Time, partitions), reads: make([]int, partitions), from: make([][]int64, partitions)}
 		l.mu.topics[tenant+"/"+name] = t
 	}
 	return t.id, nil
@@ -94,6 +97,12 @@ func (l *memLog) store(tenant, topic string, records []Record) ([]int64, error) 
 		}
 		t.heads[r.Partition]++
 		t.partitions[r.Partition] = append(t.partitions[r.Partition], r)
+		if l.clock != nil {
+			if t.times[r.Partition] == nil {
+				t.times[r.Partition] = map[int64]time.Time{}
+			}
+			t.times[r.Partition][r.Offset] = l.clock.Now()
+		}
 		offsets[i] = r.Offset
 	}
 	return offsets, nil
@@ -129,7 +138,7 @@ func (l *memLog) Read(ctx context.Context, _ string, topic metadata.TopicID, par
 	return nil, 0, 0, api.Errorf(api.CodeUnknownTopic, "no such topic")
 }
 
-// compact keeps the last record of each key, and of those no tombstones when they are old.
+// compact keeps the last record of each key, and of those no tombstones if told so and, with a clock, older than the cache may be.
 func (l *memLog) compact(tombstones bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -141,7 +150,8 @@ func (l *memLog) compact(tombstones bool) {
 			}
 			var kept []Record
 			for _, r := range records {
-				if last[string(r.Key)] == r.Offset && (r.Value != nil || !tombstones) {
+				old := tombstones && (l.clock == nil || l.clock.Since(t.times[p][r.Offset]) > maxAge)
+				if last[string(r.Key)] == r.Offset && (r.Value != nil || !old) {
 					kept = append(kept, r)
 				}
 			}

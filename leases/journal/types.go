@@ -66,8 +66,8 @@ type ShardKey struct {
 type Entry struct {
 	Key   ShardKey
 	Shard *Shard // the state of the shard
-	// Open, with Shard, begins a new incarnation that carries on from the state that Shard.Version names: as Load gave it, or as Redis had it; zero
-	// where there was none. Should another incarnation have begun since, Write answers ErrStale.
+	// Open, with Shard, begins a new incarnation that carries on from the one that Shard.Version names: as Load gave it, or as Redis had it, the
+	// higher of both; zero where there was none. Should another incarnation have begun since, Write answers ErrStale.
 	Open bool
 	// Seek, with Open, moves the subscription: it overtakes every earlier incarnation (Shard.Version is not looked at), and what they had settled
 	// is void. So are their pointers, but for dead letters below the new frontier.
@@ -98,7 +98,10 @@ type Target struct {
 
 // Loaded is what the journal knows about one subscription.
 type Loaded struct {
-	Shards   map[int32]*Shard            // partitions never opened are absent
+	Shards map[int32]*Shard // partitions never opened are absent
+	// Written is the newest version of each shard that somebody journalled after its incarnation had begun, or that a seek began. A Redis that has
+	// this version or a higher one is not behind the journal, though an opening may have begun a later incarnation that nobody used.
+	Written  map[int32]Version
 	Pointers map[int32]map[int64]Pointer // by partition and offset; those that a later incarnation's opening dropped are not in it
 	Tasks    map[string]Task
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/forebaymq/forebay/metadata"
 )
@@ -28,7 +29,9 @@ func (j *Journal) Write(ctx context.Context, tenant string, entries []Entry) ([]
 		}
 		return nil, fmt.Errorf("write the journal: %w", err)
 	}
-	j.collect(ctx)
+	if !slices.ContainsFunc(entries, func(e Entry) bool { return e.Open }) { // an opening is on its way to Redis: it must not wait
+		j.collect(ctx)
+	}
 	return offsets, nil
 }
 
@@ -55,6 +58,9 @@ func (j *Journal) write(ctx context.Context, tenant string, entries []Entry) ([]
 		return nil, err
 	}
 	if err := w.after(ctx); err != nil {
+		if errors.Is(err, ErrStale) {
+			w.revoke(ctx)
+		}
 		return nil, err
 	}
 	w.note()
@@ -403,6 +409,24 @@ func (w *writing) after(ctx context.Context) error {
 		w.j.ended(w.tenant, e.Key, s.over())
 	}
 	return nil
+}
+
+// revoke takes openings back of which some were overtaken. Those that were not would overtake in turn what another node is opening now, and two
+// nodes could go on like that for long.
+func (w *writing) revoke(ctx context.Context) {
+	var records []Record
+	for i := range w.entries {
+		e := &w.entries[i]
+		if !e.Open || e.Seek {
+			continue
+		}
+		k := w.key(kindOpening, e)
+		k.incarnation = e.Shard.Incarnation
+		records = append(records, Record{Partition: partitionOf(k.subscription, w.j.o.Partitions), Key: k.encode()})
+	}
+	if _, err := w.j.append(ctx, w.tenant, records); err != nil {
+		w.j.o.Logger.Debug("stale openings stay in the journal", "tenant", w.tenant, "openings", len(records), "error", err)
+	}
 }
 
 // note remembers what was written, for the next Write.
