@@ -135,6 +135,11 @@ func (f *fabric) node(change func(*Options)) *fabricNode {
 	return n
 }
 
+// calm is for tests in which much time passes and nothing lapses: an in-process Redis takes its time for scripts.
+func calm(o *Options) {
+	o.SweepInterval, o.AuditInterval, o.EvictInterval, o.CustodyInterval = time.Hour, time.Hour, time.Hour, 10*time.Second
+}
+
 // lockedRand is a seeded source for several users.
 type lockedRand struct {
 	mu sync.Mutex
@@ -449,8 +454,9 @@ func (n *fabricNode) stats(name Name) *Stats {
 func (n *fabricNode) deadLetters(name Name, withRecords bool) []DeadLetter {
 	n.f.t.Helper()
 	var out []DeadLetter
-	for after := ""; ; {
-		page, next, err := n.engine.DeadLetters(n.f.t.Context(), name, after, 7, withRecords)
+	limit := 7
+	for after := ""; ; limit = 1000 {
+		page, next, err := n.engine.DeadLetters(n.f.t.Context(), name, after, limit, withRecords)
 		if err != nil {
 			n.f.t.Fatal(err)
 		}

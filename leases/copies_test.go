@@ -160,7 +160,7 @@ func TestCopiesWaitForTheLog(t *testing.T) {
 		n.publish("orders", 0, "v0")
 		n.killAll(name, "bad")
 		time.Sleep(10 * time.Second)
-		if p := n.stats(name).Partitions[0]; p.Frontier != 0 || p.DeadLetters != 1 || p.Waiting != 1 {
+		if p := n.stats(name).Partitions[0]; p.Frontier != 0 || p.DeadLetters != 1 || p.Lag != 0 {
 			t.Fatalf("before the copy: %+v", p)
 		}
 		broken.Store(false)
@@ -212,7 +212,7 @@ func TestRescueBeforeRetention(t *testing.T) {
 	for _, dlq := range []string{"dlq", ""} {
 		t.Run(fmt.Sprintf("dlq=%q", dlq), func(t *testing.T) {
 			inFabric(t, func(t *testing.T, f *fabric) {
-				n := f.node(nil)
+				n := f.node(calm)
 				topic := n.topic("orders", 1, func(c *api.TopicConfig) { c.RetentionTime = 10 * time.Minute })
 				n.topic("dlq", 1, nil)
 				name := sub("orders", "w")

@@ -84,11 +84,8 @@ func journalStats(partition int32, shard *journal.Shard, pointers map[int64]jour
 			s.OldestDelayed = lowest(s.OldestDelayed, offset)
 		case p.Kind == journal.Dead:
 			s.DeadLetters++
-			if p.CopyPending {
-				s.Waiting++
-				if offset >= s.Frontier {
-					above++
-				}
+			if p.CopyPending && offset >= s.Frontier {
+				above++
 			}
 		case p.Kind == journal.Retry && offset < s.Frontier:
 			below++

@@ -64,6 +64,10 @@ func (e *Engine) shardStats(ctx context.Context, q *queue) (map[int32]store.Shar
 	out := map[int32]store.ShardStats{}
 	found, err := e.o.Store.Stats(ctx, &q.store)
 	var absent *store.NotLoadedError
+	if errors.As(err, &absent) { // so it says, too, when it meets another Redis than before
+		absent = nil
+		found, err = e.o.Store.Stats(ctx, &q.store)
+	}
 	if err != nil && !errors.As(err, &absent) {
 		return nil, err
 	}

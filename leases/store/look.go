@@ -2,9 +2,9 @@ package store
 
 import "context"
 
-// Stats gives the statistics of every loaded shard, in no order.
+// Stats gives the statistics of every loaded shard, in no order. It is enough that any process has opened the subscription: only its ID is looked at.
 func (s *Store) Stats(ctx context.Context, q *Queue) ([]ShardStats, error) {
-	r, err := s.run(ctx, scriptStats, q)
+	r, err := s.eval(ctx, s.edition.Load(), scriptStats, q, nil)
 	if err != nil {
 		return nil, err
 	}
