@@ -15,13 +15,15 @@ import (
 
 func options(server *s3fake.Server) minio.Options {
 	return minio.Options{
-		Endpoint: strings.TrimPrefix(server.URL, "http://"), Bucket: s3fake.Bucket, Plain: true,
+		Endpoint: server.Listener.Addr().String(), Bucket: s3fake.Bucket, Plain: strings.HasPrefix(server.URL, "http://"),
 		Credentials: credentials.NewStaticV4("access", "secret", ""),
 	}
 }
 
-func openFake(ctx context.Context, server *s3fake.Server) (objectstore.Store, error) {
-	s, err := minio.Open(ctx, options(server))
+func openFake(ctx context.Context, server *s3fake.Server, setup s3suite.Setup) (objectstore.Store, error) {
+	o := options(server)
+	o.Create, o.Transport = setup.Create, setup.Transport
+	s, err := minio.Open(ctx, o)
 	if err != nil {
 		return nil, err
 	}

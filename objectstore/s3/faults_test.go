@@ -19,8 +19,10 @@ func options(server *s3fake.Server) s3.Options {
 	}
 }
 
-func openFake(ctx context.Context, server *s3fake.Server) (objectstore.Store, error) {
-	s, err := s3.Open(ctx, options(server))
+func openFake(ctx context.Context, server *s3fake.Server, setup s3suite.Setup) (objectstore.Store, error) {
+	o := options(server)
+	o.Create, o.Transport = setup.Create, setup.Transport
+	s, err := s3.Open(ctx, o)
 	if err != nil {
 		return nil, err
 	}

@@ -39,7 +39,7 @@ func knowsNoConditions(s *suite) {
 // absentBucket: the error names the bucket and what to do, and create=true does it.
 func absentBucket(s *suite) {
 	s.server.NoBucket = true
-	_, err := s.open(s.ctx, s.server)
+	_, err := s.open(s.ctx, s.server, Setup{})
 	if !mentions(err, s3fake.Bucket, "does not exist", "make it", "create=true") {
 		s.Fatalf("open: %v, want an error that names the bucket and the remedy", err)
 	}
@@ -48,7 +48,7 @@ func absentBucket(s *suite) {
 
 func deniedBucket(s *suite) {
 	s.server.SetScript(on("BUCKET", 1, s3fake.Fault{Status: 403, Code: "AccessDenied"}))
-	_, err := s.open(s.ctx, s.server)
+	_, err := s.open(s.ctx, s.server, Setup{})
 	if !mentions(err, s3fake.Bucket, "denied", "s3:PutObject") {
 		s.Fatalf("open: %v, want an error that names the bucket and the permissions", err)
 	}

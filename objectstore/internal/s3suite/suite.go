@@ -4,6 +4,7 @@ package s3suite
 import (
 	"context"
 	"errors"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -13,8 +14,14 @@ import (
 	"github.com/forebaymq/forebay/objectstore/retry"
 )
 
-// Open opens the fake's bucket with the driver under test.
-type Open func(ctx context.Context, s *s3fake.Server) (objectstore.Store, error)
+// Open opens the fake's bucket with the driver under test. The scheme of the server's URL says whether it speaks TLS.
+type Open func(ctx context.Context, s *s3fake.Server, o Setup) (objectstore.Store, error)
+
+// Setup is what some cases set. The zero value means the driver's default.
+type Setup struct {
+	Create    bool // make the bucket if it is absent
+	Transport http.RoundTripper
+}
 
 // Run runs all cases.
 func Run(t *testing.T, open Open) {
@@ -22,6 +29,9 @@ func Run(t *testing.T, open Open) {
 		name string
 		run  func(s *suite)
 	}{
+		{"PutHeaders", putHeaders},
+		{"PutHeadersTLS", putHeadersTLS},
+		{"CreatesBucket", createsBucket},
 		{"LostAnswer", lostAnswer},
 		{"Rival", rival},
 		{"RivalAfterLostAnswer", rivalAfterLostAnswer},
@@ -68,7 +78,7 @@ type suite struct {
 // driver opens the driver as it is.
 func (s *suite) driver() objectstore.Store {
 	s.Helper()
-	store, err := s.open(s.ctx, s.server)
+	store, err := s.open(s.ctx, s.server, Setup{})
 	if err != nil {
 		s.Fatal(err)
 	}
