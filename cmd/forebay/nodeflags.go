@@ -13,7 +13,7 @@ import (
 type nodeFlags struct {
 	Listen       string        `help:"Address of the REST API; port 0 = any." default:"127.0.0.1:8080" placeholder:"HOST:PORT"`
 	OpsListen    string        `help:"Address for operators: /healthz, /readyz, /metrics." default:"127.0.0.1:8081" placeholder:"HOST:PORT"`
-	Redis        string        `help:"Redis of the work queues, 6.2 or newer: redis://user:password@host:port/0, rediss:// for TLS; more forms in leases/store/doc.go. forebay dev has its own when this is not set; forebay serve has no work queues then." placeholder:"URL" secret:"url"`
+	Redis        string        `help:"Redis of the work queues, 6.2 or newer: redis://user:password@host:port/db, redis+sentinel://host,host/name or redis+cluster://host,host; rediss for TLS (?ca_file=, cert_file=, key_file=). Not set, forebay dev has one of its own and forebay serve no work queues." placeholder:"URL" secret:"url"`
 	NodeID       string        `name:"node-id" help:"Name of this node (default: the host's)." placeholder:"NAME"`
 	Linger       time.Duration `help:"How long a record waits for company at most before its segment is written." default:"50ms"`
 	SegmentBytes config.Bytes  `help:"Size at which a segment is written without waiting." default:"8MiB"`

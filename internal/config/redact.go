@@ -9,7 +9,7 @@ var (
 	// userInfo takes everything up to the last @: a password may hold one, and what it hides too much does no harm.
 	userInfo = regexp.MustCompile(`//.*@`)
 	// secretQuery are parameters that are named after a secret.
-	secretQuery = regexp.MustCompile(`(?i)([?&][^=&]*(?:pass|secret|token|key)[^=&]*=)[^&,]*`)
+	secretQuery = regexp.MustCompile(`(?i)([?&][^=&]*(?:pass|secret|token)[^=&]*=)[^&,]*`)
 )
 
 // RedactURL hides the user, the password and parameters named after a secret in a URL or a list of URLs.

@@ -145,8 +145,12 @@ func TestQueuesAreThereAfterARestart(t *testing.T) {
 		}
 	}
 	// 0, 1, 2 and 5 are settled, 3 is dead, 4 has failed once and is leased as 6 to 9 are.
+	begin := time.Now()
 	if err := n.Stop(t.Context()); err != nil {
 		t.Fatal(err)
+	}
+	if took := time.Since(begin); took > 4*time.Second { // what listens to Redis wakes up every 5 s by itself
+		t.Errorf("the stop of an idle node took %s", took)
 	}
 
 	n = start(t, config())
