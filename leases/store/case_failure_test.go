@@ -318,7 +318,7 @@ func TestEachInstanceSeesTheFlush(t *testing.T) {
 	other := mustStore(t, Options{URL: r.url, Instance: "other"})
 	q := queue(65)
 	r.open(q, 0)
-	_, err := other.Stats(t.Context(), q)
+	_, err := other.Sweep(t.Context(), q)
 	wantNotLoaded(t, err) // opened by the first, not by this one
 	if err := other.Load(t.Context(), q, []LoadRequest{{Partition: 0, Incarnation: 2, Keep: true}}); err != nil {
 		t.Fatal(err)
@@ -328,7 +328,7 @@ func TestEachInstanceSeesTheFlush(t *testing.T) {
 	}
 	r.server.FlushScripts()
 	for _, s := range []*Store{r.s, other} {
-		_, err := s.Stats(t.Context(), q)
+		_, err := s.Sweep(t.Context(), q)
 		wantNotLoaded(t, err)
 		if s.Life() != 2 {
 			t.Fatal(s.Life())

@@ -49,16 +49,19 @@ func (o Options) WithDefaults() Options {
 // Validate reports every fault.
 func (o Options) Validate() error {
 	var errs []error
+	fault := func(field, format string, args ...any) {
+		errs = append(errs, fmt.Errorf("%s: %w", field, fmt.Errorf(format, args...)))
+	}
 	if o.Client == nil {
 		if _, err := parseURL(o.URL); err != nil {
-			errs = append(errs, fmt.Errorf("URL: %w", err))
+			fault("URL", "%w", err)
 		}
 	}
 	if !regexp.MustCompile(`^[A-Za-z0-9_-]{1,100}$`).MatchString(o.Fabric) {
-		errs = append(errs, fmt.Errorf("Fabric: %q is not 1 to 100 letters, digits, '_' or '-'", o.Fabric))
+		fault("Fabric", "%q is not 1 to 100 letters, digits, '_' or '-'", o.Fabric)
 	}
 	if o.Instance == "" {
-		errs = append(errs, errors.New("Instance: is empty"))
+		fault("Instance", "is empty")
 	}
 	if len(errs) > 0 {
 		return fmt.Errorf("lease store options: %w", errors.Join(errs...))

@@ -115,7 +115,11 @@ func coalesceSorted(rs []Receipt) *plan {
 	return p
 }
 
-// Settle applies op to leases. Receipts may come in any order and may repeat. Nothing happens when a partition of them is not loaded.
+// maxSpans is how many runs one script settles. Redis does nothing else meanwhile.
+const maxSpans = 1000
+
+// Settle applies op to leases. Receipts may come in any order and may repeat. Nothing happens when a partition of them is not loaded; an error of
+// a request of more than a thousand runs may come when some are settled: repeating it is safe.
 func (s *Store) Settle(ctx context.Context, q *Queue, op Op, receipts []Receipt, o SettleOptions) (*Settled, error) {
 	if op < OpAck || op > OpSkip {
 		return nil, fmt.Errorf("settle with operation %d", op)
@@ -134,26 +138,35 @@ func (s *Store) Settle(ctx context.Context, q *Queue, op Op, receipts []Receipt,
 	case OpExtend:
 		arg = ms(o.Visibility)
 	}
-	rep, err := s.settle(ctx, q, op, arg, o.Reason, p, reverse)
-	if err != nil {
-		return nil, err
+	if reverse {
+		slices.Reverse(p.spans)
 	}
-	out := &Settled{OK: make([]bool, len(receipts)), Effects: rep.effects()}
+	out := &Settled{OK: make([]bool, len(receipts))}
+	marks := make([]string, 0, len(p.spans))
+	for at := 0; at < len(p.spans); at += maxSpans {
+		spans := p.spans[at:min(len(p.spans), at+maxSpans)]
+		rep, err := s.settle(ctx, q, op, arg, o.Reason, p.partitions, spans)
+		if err != nil {
+			return nil, err
+		}
+		e := rep.effects()
+		out.Effects.add(&e)
+		for i := range spans {
+			mark := rep.word()
+			if rep.err == nil && len(mark) != 1 && int64(len(mark)) != spans[i].count {
+				rep.err = fmt.Errorf("%w: %d results for %d receipts", errReply, len(mark), spans[i].count)
+			}
+			marks = append(marks, mark)
+		}
+		if err := s.finished(scriptSettle, rep); err != nil {
+			return nil, err
+		}
+	}
+	if reverse {
+		slices.Reverse(p.spans)
+		slices.Reverse(marks)
+	}
 	sent := 0
-	marks := make([]string, len(p.spans))
-	for i := range p.spans {
-		k := i
-		if reverse {
-			k = len(p.spans) - 1 - i
-		}
-		marks[k] = rep.word()
-		if rep.err == nil && len(marks[k]) != 1 && int64(len(marks[k])) != p.spans[k].count {
-			rep.err = fmt.Errorf("%w: %d results for %d receipts", errReply, len(marks[k]), p.spans[k].count)
-		}
-	}
-	if err := s.finished(scriptSettle, rep); err != nil {
-		return nil, err
-	}
 	for i, sp := range p.spans {
 		for j := range sp.count {
 			mark := marks[i][0]
@@ -182,7 +195,7 @@ func (s *Store) Settle(ctx context.Context, q *Queue, op Op, receipts []Receipt,
 	return out, nil
 }
 
-func (s *Store) settle(ctx context.Context, q *Queue, op Op, arg int64, reason string, p *plan, reverse bool) (*reply, error) {
+func (s *Store) settle(ctx context.Context, q *Queue, op Op, arg int64, reason string, partitions []int32, spans []span) (*reply, error) {
 	backoff := "0 0 1 0 1"
 	if op == OpNack && arg < 0 {
 		seed, err := s.nonces.seed()
@@ -195,18 +208,14 @@ func (s *Store) settle(ctx context.Context, q *Queue, op Op, arg int64, reason s
 		}
 		backoff = fmt.Sprintf("%d %d %g %d %d", ms(q.Backoff.Initial), ms(q.Backoff.Max), max(q.Backoff.Multiplier, 1), jitter, seed)
 	}
-	args := make([]any, 0, 6+len(p.partitions)+4*len(p.spans))
-	args = append(args, int(op), arg, packReason(reason), backoff, len(p.partitions))
-	for _, n := range p.partitions {
+	args := make([]any, 0, 6+len(partitions)+4*len(spans))
+	args = append(args, int(op), arg, packReason(reason), backoff, len(partitions))
+	for _, n := range partitions {
 		args = append(args, n)
 	}
-	args = append(args, len(p.spans))
-	for i := range p.spans {
-		sp := &p.spans[i]
-		if reverse {
-			sp = &p.spans[len(p.spans)-1-i]
-		}
-		args = append(args, sp.partition+1, sp.start, sp.count, sp.nonce)
+	args = append(args, len(spans))
+	for i := range spans {
+		args = append(args, spans[i].partition+1, spans[i].start, spans[i].count, spans[i].nonce)
 	}
 	return s.run(ctx, scriptSettle, q, args...)
 }
@@ -224,7 +233,7 @@ func (s *Store) Schedule(ctx context.Context, q *Queue, rs []ScheduleRequest) (*
 	if len(rs) == 0 {
 		return &Effects{NextDue: -1}, nil
 	}
-	rep, err := s.settle(ctx, q, opSchedule, 0, "", p, false)
+	rep, err := s.settle(ctx, q, opSchedule, 0, "", p.partitions, p.spans)
 	if err != nil {
 		return nil, err
 	}
