@@ -23,8 +23,14 @@ const (
 type end struct {
 	tenant string
 	key    ShardKey
-	offset int64
-	due    time.Time
+	ended
+	due time.Time
+}
+
+// ended names the end of a pointer: after a seek the same record may get another one, and that one another end.
+type ended struct {
+	offset  int64
+	version Version
 }
 
 // endQueue holds ends in the order of their time. All wait equally long, so that is the order in which they come.
@@ -33,17 +39,17 @@ type endQueue struct {
 	from int // list[:from] is done
 }
 
-// ended notes pointers that have ended.
-func (j *Journal) ended(tenant string, k ShardKey, offsets []int64) {
+// noteEnds notes pointers that have ended.
+func (j *Journal) noteEnds(tenant string, k ShardKey, ends []ended) {
 	due := j.o.Clock.Now().Add(j.o.Grace)
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	q := &j.mu.ends
-	for _, o := range offsets {
+	for _, p := range ends {
 		if len(q.list)-q.from >= maxEnds {
 			return // the next opening of the shard finds them
 		}
-		q.list = append(q.list, end{tenant, k, o, due})
+		q.list = append(q.list, end{tenant, k, p, due})
 	}
 }
 
@@ -103,7 +109,7 @@ func (j *Journal) collectOne(ctx context.Context, tenant string, id metadata.Sub
 		if s == nil {
 			continue
 		}
-		if p := s.pointers[e.offset]; p != nil && !s.live(p) && !j.reusable(p.keys) {
+		if p := s.pointers[e.offset]; p != nil && !s.live(p) && !e.version.Less(p.newest.Version) && !j.reusable(p.keys) {
 			keys = append(keys, p.keys...)
 			delete(s.pointers, e.offset) // an end that was noted twice
 		}

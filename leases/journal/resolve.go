@@ -253,12 +253,12 @@ func (rs *records) loaded() *Loaded {
 	return l
 }
 
-// over lists the offsets of a shard's pointers that are no more and whose records can go.
-func (s *shardRecords) over() []int64 {
-	var out []int64
+// over lists the pointers of a shard that are no more and whose records can go.
+func (s *shardRecords) over() []ended {
+	var out []ended
 	for _, o := range slices.Sorted(maps.Keys(s.pointers)) {
-		if !s.live(s.pointers[o]) {
-			out = append(out, o)
+		if p := s.pointers[o]; !s.live(p) {
+			out = append(out, ended{o, p.newest.Version})
 		}
 	}
 	return out

@@ -276,7 +276,7 @@ func (w *sim) flush(node int) {
 				continue
 			}
 			w.ack(p, x, step)
-			if s := w.redis[p]; life == w.life && s.inc >= x.inc {
+			if s := w.redis[p]; life == w.life && s.inc >= x.inc && x.inc >= w.known[p].rebuilt {
 				w.clean(s, x)
 			}
 		}
@@ -397,6 +397,9 @@ func (w *sim) load(p int, inc int64, keep bool, loaded *Loaded, step int) {
 	}
 	maps.Copy(n.pointers, loaded.Pointers[int32(p)])
 	w.redis[p], k.rebuilt = n, inc
+	if w.seeking > 0 {
+		return // the seek may be in the journal, and have made all of it void
+	}
 	// What was on its way when the journal was read is lost with the old Redis; nothing else is.
 	for o, exported := range k.acked {
 		if _, owed := n.pointers[o]; !n.is(o) && !owed {
@@ -471,6 +474,11 @@ func (w *sim) seek(node, p int) {
 			}
 			for o := range w.redis[p].dirty { // dead letters that another node is writing
 				k.ghosts[o] = true
+			}
+			for o := range w.redis[p].pointers { // and those that came while the seek was under way
+				if _, ok := kept[o]; !ok {
+					k.ghosts[o] = true
+				}
 			}
 			w.known[p] = k
 			if now := w.redis[p].inc; now > 0 && now < inc {
@@ -636,7 +644,7 @@ func (w *sim) exact(j *Journal, what string) {
 }
 
 func TestSimulation(t *testing.T) {
-	const seeds, steps = 120, 400
+	const seeds, steps = 1500, 400
 	stale := 0
 	for seed := range uint64(seeds) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {

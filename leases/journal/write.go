@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/forebaymq/forebay/metadata"
@@ -233,6 +234,28 @@ func (w *writing) addOpening(ctx context.Context, i int) error {
 		return err
 	}
 	w.opened[e.Key] = openedAt{entry: i, at: w.sizes[partitionOf(k.subscription, w.j.o.Partitions)] - 1}
+	if e.Seek {
+		return w.bury(ctx, i)
+	}
+	return nil
+}
+
+// bury ends dead letters that an earlier seek made void and that this one, because it goes further, would bring back.
+func (w *writing) bury(ctx context.Context, i int) error {
+	e := &w.entries[i]
+	s := w.known[e.Key.Subscription].shards[e.Key.Partition]
+	if s == nil {
+		return nil
+	}
+	for _, o := range slices.Sorted(maps.Keys(s.pointers)) {
+		if p := s.pointers[o]; p.removed || !s.void(&p.newest) || p.newest.Kind != Dead || o >= e.Shard.Frontier {
+			continue
+		}
+		m := mark{removed: true, pointer: Pointer{Offset: o}}
+		if err := w.putRelative(ctx, noEntry, e, &m); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
@@ -276,6 +299,10 @@ func (w *writing) addRelative(ctx context.Context, i int, m *mark) error {
 		w.offsets[i] = asOpened
 		return nil
 	}
+	return w.putRelative(ctx, i, e, m)
+}
+
+func (w *writing) putRelative(ctx context.Context, i int, e *Entry, m *mark) error {
 	// It must be in one append with the opening, or come when the opening has its offset.
 	if err := w.room(ctx, keyPointerBytes+64+len(m.pointer.Reason)); err != nil {
 		return err
@@ -406,7 +433,7 @@ func (w *writing) after(ctx context.Context) error {
 		w.j.mu.Lock()
 		w.j.mu.notes.opened(e.Key, s, incarnation)
 		w.j.mu.Unlock()
-		w.j.ended(w.tenant, e.Key, s.over())
+		w.j.noteEnds(w.tenant, e.Key, s.over())
 	}
 	return nil
 }
@@ -431,7 +458,7 @@ func (w *writing) revoke(ctx context.Context) {
 
 // note remembers what was written, for the next Write.
 func (w *writing) note() {
-	ends := map[ShardKey][]int64{}
+	ends := map[ShardKey][]ended{}
 	w.j.mu.Lock()
 	for i := range w.entries {
 		e := &w.entries[i]
@@ -449,12 +476,12 @@ func (w *writing) note() {
 				w.j.mu.notes.pointer(pointerKey{e.Key, m.pointer.Offset}, m.pointer.Version, w.offsets[i])
 			}
 			if m.removed {
-				ends[e.Key] = append(ends[e.Key], e.Remove)
+				ends[e.Key] = append(ends[e.Key], ended{e.Remove, m.pointer.Version})
 			}
 		}
 	}
 	w.j.mu.Unlock()
-	for k, offsets := range ends {
-		w.j.ended(w.tenant, k, offsets)
+	for k, list := range ends {
+		w.j.noteEnds(w.tenant, k, list)
 	}
 }
