@@ -71,7 +71,7 @@ local-minio: build ## the same over MinIO, without Docker
 local-localstack: build ## the same over LocalStack's S3, without Docker
 	localstack/localstack.sh start
 
-test-stores: ## the conformance suite on MinIO, moto and LocalStack (make test runs it on versitygw)
+test-stores: ## conformance, the real input and crashes on MinIO, moto and LocalStack (make test runs them on versitygw)
 	localstack/stores.sh
 
 generate: ## regenerate the protobuf code (needs protoc)

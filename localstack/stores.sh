@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The conformance suite and the log, by both S3 drivers, on other S3 servers than the one of the ordinary tests (versitygw).
+# The conformance suite, the log, the real input and kills at every point of a publish, by both S3 drivers, on other S3 servers than the one of
+# the ordinary tests (versitygw).
 #
 #   localstack/stores.sh                     minio, moto and localstack
 #   localstack/stores.sh SERVER...           some of versitygw, minio, moto, localstack
@@ -23,24 +24,31 @@ finish() {
 trap finish EXIT
 trap 'exit 1' INT TERM
 
-test_on() { # test_on SERVER TESTS
-  say "testing on $1"
-  (cd "$HERE/.." && FOREBAY_TEST_S3=http://$HOST:$PORT FOREBAY_TEST_S3_NAME=$1 \
-    "${GO:-go}" test -count=1 ${TESTFLAGS:--race} -run "^($2)\$" ./objectstore/s3 ./objectstore/minio ./objectstore/open)
+test_on() { # test_on SERVER TESTS PACKAGES...
+  local server=$1 tests=$2
+  shift 2
+  say "testing on $server: $*"
+  (cd "$HERE/.." && FOREBAY_TEST_S3=http://$HOST:$PORT FOREBAY_TEST_S3_NAME=$server \
+    "${GO:-go}" test -count=1 ${TESTFLAGS:--race} -run "$tests" "$@")
 }
 
 [[ $# -gt 0 ]] || set -- minio moto localstack
 for server in "$@"; do
-  tests='TestConformance|TestLifecycleRules|TestLog'
+  node=yes
   case $server in
   versitygw | minio | localstack) ;;
-  moto) tests='TestConformance|TestLifecycleRules' ;; # its conditional writes race, which a node's start-up probe may notice
+  moto) node=no ;; # its conditional writes race, which a node's start-up probe may notice
   *) die "unknown server $server: want versitygw, minio, moto or localstack" ;;
   esac
   "install_$server"
   credentials_for "$server"
   "launch_$server" store "$PORT"
-  test_on "$server" "$tests"
+  test_on "$server" '^(TestConformance|TestLifecycleRules)$' ./objectstore/s3 ./objectstore/minio
+  if [[ $node = yes ]]; then
+    test_on "$server" '^TestLog$' ./objectstore/open
+    test_on "$server" '^TestChanges$/^(s3|minio)$' -tags failpoints ./internal/proof
+    test_on "$server" '^TestCrashOnServer$' -tags failpoints ./internal/proof
+  fi
   halt store
   PORT=$((PORT + 1))
 done

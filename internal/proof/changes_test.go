@@ -7,11 +7,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/forebaymq/forebay/internal/failpoint"
+	"github.com/forebaymq/forebay/internal/s3test"
 )
 
 const changesFile = "testdata/changes.ndjson.gz"
@@ -48,24 +48,28 @@ func changes(t *testing.T) (lines int, byPath map[string][]string) {
 
 // TestChanges publishes the real input into 24 partitions with a producer sequence, kills the server in the middle, then the publishing
 // command, resumes, and reads everything back: per path exactly the file's order, every line exactly once.
+//
+// On files, and on a real S3 server by both drivers.
 func TestChanges(t *testing.T) {
-	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 6*time.Minute)
 	defer cancel()
+	t.Run("file", func(t *testing.T) { changesOn(ctx, t, onFiles(ctx, t)) })
+	t.Run("s3", func(t *testing.T) { changesOn(ctx, t, onServer(ctx, t, (*s3test.Server).S3URL)) })
+	t.Run("minio", func(t *testing.T) { changesOn(ctx, t, onServer(ctx, t, (*s3test.Server).MinioURL)) })
+}
+
+func changesOn(ctx context.Context, t *testing.T, s *single) {
 	lines, byPath := changes(t)
 	if lines != 30481 || len(byPath) != 2997 {
 		t.Fatalf("the input has %d lines and %d paths", lines, len(byPath))
 	}
-	dir := t.TempDir()
-	addrs := ports(t, 2)
-	tokenFile := filepath.Join(dir, "token")
-	boot := func(failpoints string) *process { return startDev(ctx, t, dir, addrs, failpoints) }
 	publish := func() *process {
-		return start(t, "publish", "", []string{"FOREBAY_SERVER=http://" + addrs[0], "FOREBAY_TOKEN_FILE=" + tokenFile},
+		return start(t, "publish", "", []string{"FOREBAY_SERVER=http://" + s.rest, "FOREBAY_TOKEN_FILE=" + s.tokenFile},
 			"publish", "changes", "--file", changesFile, "--key-field", "path", "--producer-id", "importer", "--batch", "50", "--output", "json")
 	}
 
-	server := boot(failpoint.AfterCommit + "=kill@150")
-	node := newRest("http://"+addrs[0], token(t, tokenFile))
+	server := s.boot(failpoint.AfterCommit + "=kill@150")
+	node := s.client(t)
 	if err := node.createTopic(ctx, "changes", 24); err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +93,7 @@ func TestChanges(t *testing.T) {
 	case <-cmd.exited:
 		t.Fatalf("the command ended before the server was killed: %v\n%s", cmd.err, cmd.log.tail())
 	}
-	boot("")
+	s.boot("")
 	before := heads()
 	if before == 0 || before >= int64(lines) {
 		t.Fatalf("killed with %d of %d records stored: not the middle", before, lines)

@@ -5,13 +5,13 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"path/filepath"
 	"strconv"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/forebaymq/forebay/internal/failpoint"
+	"github.com/forebaymq/forebay/internal/s3test"
 )
 
 // TestCrash kills one process with SIGKILL at each named point between buffer and acknowledgement, again and again over one data folder, and
@@ -20,19 +20,27 @@ import (
 //
 // FOREBAY_CRASH_RUNS sets the number of runs (default 10), FOREBAY_CRASH_SEED the seed.
 func TestCrash(t *testing.T) {
-	runs, seed := envInt(t, "FOREBAY_CRASH_RUNS", 10), envInt(t, "FOREBAY_CRASH_SEED", 1)
-	points := []string{failpoint.AfterBuffer, failpoint.BeforePut, failpoint.AfterPut, failpoint.AfterCommit, failpoint.BeforeAck}
-	const partitions, clients = 2, 3
+	runs := envInt(t, "FOREBAY_CRASH_RUNS", 10)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(60+runs*20)*time.Second)
 	defer cancel()
+	crashOn(ctx, t, onFiles(ctx, t), runs)
+}
 
-	dir := t.TempDir()
-	addrs := ports(t, 2)
-	tokenFile := filepath.Join(dir, "token")
-	boot := func(failpoints string) *process { return startDev(ctx, t, dir, addrs, failpoints) }
+// TestCrashOnServer is TestCrash over a real S3 server, by both drivers, once a point.
+func TestCrashOnServer(t *testing.T) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	defer cancel()
+	t.Run("s3", func(t *testing.T) { crashOn(ctx, t, onServer(ctx, t, (*s3test.Server).S3URL), 5) })
+	t.Run("minio", func(t *testing.T) { crashOn(ctx, t, onServer(ctx, t, (*s3test.Server).MinioURL), 5) })
+}
 
-	first := boot("")
-	node := newRest("http://"+addrs[0], token(t, tokenFile))
+func crashOn(ctx context.Context, t *testing.T, s *single, runs int) {
+	seed := envInt(t, "FOREBAY_CRASH_SEED", 1)
+	points := []string{failpoint.AfterBuffer, failpoint.BeforePut, failpoint.AfterPut, failpoint.AfterCommit, failpoint.BeforeAck}
+	const partitions, clients = 2, 3
+
+	first := s.boot("")
+	node := s.client(t)
 	if err := node.createTopic(ctx, "crash", partitions); err != nil {
 		t.Fatal(err)
 	}
@@ -61,8 +69,8 @@ func TestCrash(t *testing.T) {
 		rng := rand.New(rand.NewPCG(uint64(seed), uint64(run)))
 		point := points[run%len(points)]
 		perPoint[point]++
-		p := boot(fmt.Sprintf("%s=kill@%d", point, 1+rng.IntN(12)))
-		node := newRest("http://"+addrs[0], token(t, tokenFile))
+		p := s.boot(fmt.Sprintf("%s=kill@%d", point, 1+rng.IntN(12)))
+		node := s.client(t)
 
 		var wg sync.WaitGroup
 		for c := range clients {
@@ -114,8 +122,8 @@ func TestCrash(t *testing.T) {
 		node.http.CloseIdleConnections()
 	}
 
-	boot("")
-	node = newRest("http://"+addrs[0], token(t, tokenFile))
+	s.boot("")
+	node = s.client(t)
 	if unanswered != nil {
 		pos, _, err := node.publish(ctx, "crash", 0, unanswered, &producer{ID: "crash-producer", Sequence: sequence})
 		if err != nil {
