@@ -233,6 +233,50 @@ func TestNothingIsLeasedToTheDead(t *testing.T) {
 	}
 }
 
+// TestLeasesThatWereReadAreKept: an HTTP/2 client that has read all of the answer may reset the stream before the node knows that it is done.
+// Its leases are not given back.
+func TestLeasesThatWereReadAreKept(t *testing.T) {
+	n := worker(t, nil)
+	n.useH2()
+	const rounds = 3000
+	var records []segment.Record
+	for i := range rounds {
+		records = append(records, text(int64(i), strings.Repeat("x", 6000))) // not held back in a buffer
+	}
+	n.q.offer("orders", "work", records...)
+	var wg sync.WaitGroup
+	for range 30 { // at a time, so that a reset may overtake the handler
+		wg.Go(func() {
+			for range rounds / 30 {
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				req, err := http.NewRequestWithContext(ctx, "POST", "http://"+n.Addr()+work+"/lease", strings.NewReader(`{"max":1}`))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				req.Header.Set("Authorization", "Bearer "+tenantA)
+				req.Header.Set("Content-Type", "application/json")
+				res, err := n.hc.Do(req)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if _, err := io.ReadFull(res.Body, make([]byte, res.ContentLength)); err != nil {
+					t.Error(err)
+				}
+				cancel() // not read to its end: the stream is reset
+				_ = res.Body.Close()
+			}
+		})
+	}
+	wg.Wait()
+	n.inFlight.wait()
+	if n.q.held() != rounds {
+		t.Errorf("%d of %d leases are held, %d were given back", n.q.held(), rounds, len(n.q.undone))
+	}
+}
+
 // TestLeasesOfLostAnswersAreGivenBack: the client goes away between the grant and the answer.
 func TestLeasesOfLostAnswersAreGivenBack(t *testing.T) {
 	for name, c := range map[string]struct {
