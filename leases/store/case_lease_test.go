@@ -1,6 +1,7 @@
 package store
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -73,19 +74,17 @@ func TestAttemptLimit(t *testing.T) {
 			q := queue(id)
 			q.MaxAttempts = limit
 			r.open(q, 0, 1)
-			// Lapses on partition 0, nacks on partition 1.
-			for attempt := int32(1); attempt <= int32(limit); attempt++ {
-				a := r.acquireFor(q, 2, lease, at(0, 1), at(1, 1))
-				if len(a.Grants) != 2 || a.Grants[0].Attempt != attempt || a.Grants[1].Attempt != attempt {
-					t.Fatalf("attempt %d: %+v", attempt, a.Grants)
+			for attempt := 1; attempt <= limit; attempt++ {
+				a := r.acquire(q, 1, at(1, 1))
+				r.wantGrants(a, fmt.Sprint("1:0+1/", attempt))
+				if out := r.wantOK(q, OpNack, SettleOptions{Reason: "bad input: ü"}, "1", receipts(a.Grants...)...); (out.Died == 1) != (attempt == limit) {
+					t.Fatalf("%+v", out.Effects)
 				}
-				for _, rc := range receipts(a.Grants...) {
-					if rc.Partition == 1 {
-						r.wantOK(q, OpNack, SettleOptions{Reason: "bad input: ü"}, "1", rc)
-					}
-				}
+			}
+			for attempt := 1; attempt <= limit; attempt++ {
+				r.wantGrants(r.acquireFor(q, 1, lease, at(0, 1)), fmt.Sprint("0:0+1/", attempt))
 				r.advance(lease)
-				if e := r.sweep(q); e.Lapsed != 1 || int(attempt) == limit && e.Died != 1 {
+				if e := r.sweep(q); e.Lapsed != 1 || (e.Died == 1) != (attempt == limit) {
 					t.Fatalf("%+v", e)
 				}
 			}
@@ -184,27 +183,27 @@ func TestBackoff(t *testing.T) {
 	everywhere(t, func(t *testing.T, r *rig) {
 		q := queue(9)
 		q.MaxAttempts = 10
-		q.Backoff.Initial, q.Backoff.Max = lease, 3*lease
+		q.Backoff.Initial, q.Backoff.Max = 2*lease, 3*lease
 		r.open(q, 0)
 		rs := receipts(r.acquire(q, 2, at(0, 10)).Grants...)
 		out := r.wantOK(q, OpNack, SettleOptions{Delay: -1}, "1", rs[0])
-		if out.NextDue <= 0 || out.NextDue > lease || out.Freed != 0 {
+		if out.NextDue <= 0 || out.NextDue > 2*lease || out.Freed != 0 {
 			t.Fatalf("%+v", out.Effects)
 		}
 		if out := r.wantOK(q, OpNack, SettleOptions{}, "1", rs[1]); out.Freed != 1 {
 			t.Fatalf("%+v", out.Effects)
 		}
 		r.wantGrants(r.acquire(q, 2, at(0, 10)), "0:1+1/2 0:2+1/1")
-		r.advance(lease)
+		r.advance(2 * lease)
 		a := r.acquire(q, 2, at(0, 10))
 		r.wantGrants(a, "0:0+1/2 0:3+1/1")
-		// The pause doubles, up to its limit.
+		// The pause doubles, up to its limit of three.
 		r.wantOK(q, OpNack, SettleOptions{Delay: -1}, "1", receipts(a.Grants...)[0])
 		ps, err := r.s.Peek(t.Context(), q, 10, nil)
 		if err != nil || len(ps) != 1 || ps[0].Attempt != 3 {
 			t.Fatal(ps, err)
 		}
-		if pause := ps[0].Due - a.Now; pause < (2*lease).Milliseconds() || pause > (2*lease).Milliseconds()+2000 {
+		if pause := ps[0].Due - a.Now; pause < (3*lease).Milliseconds() || pause > (3*lease).Milliseconds()+2000 {
 			t.Fatalf("a pause of %d ms", pause)
 		}
 		// With jitter it is anything up to that, and not always the same.

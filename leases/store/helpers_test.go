@@ -110,7 +110,7 @@ func everywhere(t *testing.T, f func(t *testing.T, r *rig)) {
 }
 
 // lease is a visibility that is long enough for a test's calls and short enough to wait for.
-const lease = 200 * time.Millisecond
+const lease = 300 * time.Millisecond
 
 func queue(id metadata.SubscriptionID) *Queue {
 	return &Queue{ID: id, MaxAttempts: 3, MaxInFlight: 1000, MaxAckedAhead: 1000,
