@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"errors"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -27,6 +28,22 @@ func (s *Store) IdleSubscriptions(ctx context.Context, olderThan time.Duration) 
 	return s.group(ctx, groupSubs, olderThan)
 }
 
+func (s *Store) groupKeys(kind string) []string {
+	keys := make([]string, groups)
+	for g := range keys {
+		keys[g] = s.groupPrefix(uint64(g)) + kind
+	}
+	return keys
+}
+
+// keysAtOnce is how many groups one script may read: in a cluster each may be elsewhere.
+func (s *Store) keysAtOnce() int {
+	if _, cluster := s.c.(*redis.ClusterClient); cluster {
+		return 1
+	}
+	return groups
+}
+
 // group asks all groups in one round trip. They are read by a script, since only Redis's clock counts; it has no effect, so it is asked again
 // when the scripts were gone.
 func (s *Store) group(ctx context.Context, kind string, olderThan time.Duration) ([]metadata.SubscriptionID, error) {
@@ -40,8 +57,8 @@ func (s *Store) group(ctx context.Context, kind string, olderThan time.Duration)
 		}
 		start := s.o.Clock.Now()
 		pipe := s.c.Pipeline()
-		for g := range uint64(groups) {
-			pipe.EvalSha(ctx, e.sha[scriptGroups], []string{s.groupPrefix(g) + kind}, ms(olderThan))
+		for keys := range slices.Chunk(s.groupKeys(kind), s.keysAtOnce()) {
+			pipe.EvalSha(ctx, e.sha[scriptGroups], keys, ms(olderThan))
 		}
 		cmds, err := pipe.Exec(ctx)
 		res := resultOK
