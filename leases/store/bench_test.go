@@ -88,3 +88,44 @@ func cpu(b *testing.B, server *redistest.Server) (sum float64) {
 	}
 	return sum
 }
+
+// BenchmarkKeyed admits, leases and acks a thousand records of a keyed queue in batches of 100.
+func BenchmarkKeyed(b *testing.B) {
+	for _, kind := range []string{"ordered", "fair"} {
+		b.Run(kind, func(b *testing.B) {
+			server := redistest.Start(b)
+			s := mustStore(b, Options{URL: server.URL(), Instance: "bench"})
+			q := queue(1)
+			q.Ordered, q.Fair, q.MaxInFlight, q.MaxAckedAhead = kind == "ordered", kind == "fair", 5000, 5000
+			if err := s.Load(b.Context(), q, []LoadRequest{{Partition: 0, Incarnation: 1}}); err != nil {
+				b.Fatal(err)
+			}
+			if err := s.Ready(b.Context(), q, s.Life()); err != nil {
+				b.Fatal(err)
+			}
+			before := cpu(b, server)
+			b.ResetTimer()
+			for n := range int64(b.N) {
+				r := AdmitRequest{Partition: 0, Cursor: n * 1000, Through: (n + 1) * 1000}
+				for o := r.Cursor; o < r.Through; o++ {
+					r.Records = append(r.Records, Candidate{Offset: o, KeyHash: uint64(o)*0x9e3779b97f4a7c15 | 1})
+				}
+				if moved, _, err := s.Admit(b.Context(), q, r); !moved || err != nil {
+					b.Fatal(moved, err)
+				}
+				for range 10 {
+					a, err := s.Acquire(b.Context(), q, AcquireRequest{Max: 100, Visibility: time.Minute})
+					if err != nil {
+						b.Fatal(err)
+					}
+					if out, err := s.Settle(b.Context(), q, OpAck, receipts(a.Grants...), SettleOptions{}); err != nil || len(out.OK) != 100 {
+						b.Fatal(out, err)
+					}
+				}
+			}
+			b.StopTimer()
+			b.ReportMetric(float64(b.N*1000)/b.Elapsed().Seconds(), "records/s")
+			b.ReportMetric((cpu(b, server)-before)*1e6/float64(b.N*1000), "redis-cpu-µs/record")
+		})
+	}
+}

@@ -62,7 +62,7 @@ func TestRandomWalk(t *testing.T) {
 						t.Log(w.raw.HGetAll(context.Background(), w.s.prefix(w.q.ID)+keyShards).Val())
 					}
 				})
-				for range 250 {
+				for range steps {
 					w.step()
 					w.compare()
 				}
@@ -70,6 +70,9 @@ func TestRandomWalk(t *testing.T) {
 		})
 	}
 }
+
+// steps is how many things a walk does. Most of its time goes into compiling the scripts anew for each of them, as the in-process Redis does.
+const steps = 120
 
 // walks is how many seeds a run takes: few, unless FOREBAY_STORE_WALKS says otherwise.
 func walks(t *testing.T) uint64 {

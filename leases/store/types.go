@@ -85,7 +85,7 @@ type Effects struct {
 // Acquired answers an AcquireRequest.
 type Acquired struct {
 	Grants    []Grant
-	Positions []Position // of the partitions in Fresh that are loaded
+	Positions []Position // of the partitions in Fresh that were looked at: of all that are loaded, when fewer than Max records were found
 	Absent    []int32    // partitions in Fresh that are not loaded: open them and ask again
 	Gaps      []Gap      // unless the queue skips them; nothing was granted then
 	Effects

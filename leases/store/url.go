@@ -1,6 +1,7 @@
 package store
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
@@ -176,6 +177,13 @@ func positive(v string) (time.Duration, error) {
 	}
 	return d, err
 }
+
+// The client library writes every failed dial to standard error, for the whole process. Its errors are returned, counted and logged here.
+func init() { redis.SetLogger(silent{}) }
+
+type silent struct{}
+
+func (silent) Printf(context.Context, string, ...any) {}
 
 // client makes the client for parsed options. Scripts are never sent twice: a second execution would be a second effect.
 func client(o *redis.UniversalOptions) redis.UniversalClient {

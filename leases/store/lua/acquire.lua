@@ -71,34 +71,37 @@ end
 
 -- Fair: of the key with the least in flight, as many as make it equal to the next.
 local function takeFair()
-  local skip = 0
+  local skip, bare = 0, {}
   while want > 0 and skip < 1000 do
-    local top = call('ZRANGE', B .. 'FQ', skip, skip + 1, 'WITHSCORES')
+    local top = call('ZRANGE', B .. 'FQ', skip, skip + math.min(want, 64), 'WITHSCORES')
     if not top[1] then return end
-    local pair = top[1]
-    local p, kh = match(pair, '^(%d+):(.+)$')
-    local s = shard(p)
-    if not s then
-      call('ZREM', B .. 'FQ', pair)
-    elseif s.i >= MIF then
-      skip = skip + 1
-    else
-      local count = math.floor(tonumber(top[2]) / TURN)
-      local n = math.min(want, MIF - s.i)
-      if top[4] then n = math.min(n, math.max(1, math.floor(tonumber(top[4]) / TURN) - count)) end
-      local ids = call('ZRANGE', B .. 'FW:' .. pair, 0, n - 1)
-      for _, o in ipairs(ids) do
-        call('ZREM', B .. 'FW:' .. pair, o)
-        local x = pointer(s, o)
-        countWaiting(s, o, x, -1)
-        grant(s, o, x)
-      end
-      if ids[1] then count = call('HINCRBY', B .. 'F', pair, #ids) end
-      m.tick, m.changed = (m.tick + 1) % TURN, true
-      if call('EXISTS', B .. 'FW:' .. pair) == 0 then
+    local most = #top / 2
+    if most > 1 then most = most - 1 end -- the last is there to compare with
+    for k = 1, most do
+      local pair, count, n = top[2 * k - 1], math.floor(tonumber(top[2 * k]) / TURN), want
+      local p, kh = match(pair, '^(%d+):(.+)$')
+      local s = shard(p)
+      if top[2 * k + 2] then n = math.min(n, math.max(1, math.floor(tonumber(top[2 * k + 2]) / TURN) - count)) end
+      if not s then
         call('ZREM', B .. 'FQ', pair)
-      else
-        call('ZADD', B .. 'FQ', count * TURN + m.tick, pair)
+      elseif n > 0 and s.i >= MIF then
+        skip = skip + 1
+      elseif n > 0 then
+        if bare[s] == nil then bare[s] = call('EXISTS', B .. 'P:' .. p) == 0 end
+        local ids = call('ZPOPMIN', B .. 'FW:' .. pair, math.min(n, MIF - s.i))
+        for i = 1, #ids, 2 do
+          local o = ids[i]
+          local x = not bare[s] and pointer(s, o) or nil
+          countWaiting(s, o, x, -1)
+          grant(s, o, x)
+        end
+        if ids[1] then count = call('HINCRBY', B .. 'F', pair, #ids / 2) end
+        m.tick, m.changed = (m.tick + 1) % TURN, true
+        if call('EXISTS', B .. 'FW:' .. pair) == 0 then
+          call('ZREM', B .. 'FQ', pair)
+        else
+          call('ZADD', B .. 'FQ', count * TURN + m.tick, pair)
+        end
       end
     end
   end
