@@ -145,16 +145,17 @@ func TestQueueChaos(t *testing.T) {
 							t.Error(err)
 							return
 						}
+						t.Logf("node %d was killed at %v, ready again at %v", i, time.Duration(began), time.Duration(l.h.now()))
 					case "flush":
 						primary.Flush()
-						l.h.broken(began, l.h.now())
+						l.h.broken(kind, began, l.h.now())
 					case "flush scripts":
 						primary.FlushScripts()
 					case "restart empty":
 						primary.Kill()
 						pause(ctx, quiet, 300*time.Millisecond)
 						primary.Restart()
-						l.h.broken(began, l.h.now())
+						l.h.broken(kind, began, l.h.now())
 					case "failover":
 						replica := primary.Replica(t)
 						replica.InSync()
@@ -165,7 +166,7 @@ func TestQueueChaos(t *testing.T) {
 						replica.Resume()
 						replica.Promote()
 						redis.point(replica.Addr())
-						l.h.broken(began, l.h.now())
+						l.h.broken(kind, began, l.h.now())
 						primary = replica
 					}
 					kinds[kind]++

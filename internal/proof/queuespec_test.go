@@ -18,7 +18,10 @@ type QueueHistory struct {
 	breaks     []span // times at which lease state may have been lost
 }
 
-type span struct{ from, to int64 }
+type span struct {
+	from, to int64
+	what     string
+}
 
 // slot names one record of the topic.
 type slot struct {
@@ -73,10 +76,20 @@ func (h *QueueHistory) settled(d *delivery, what string, began int64, f fate) {
 }
 
 // broken notes that lease state may have been lost between two moments.
-func (h *QueueHistory) broken(from, to int64) {
+func (h *QueueHistory) broken(what string, from, to int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.breaks = append(h.breaks, span{from, to})
+	h.breaks = append(h.breaks, span{from, to, what})
+}
+
+// between tells of the breaks between two moments, for a reader of a problem.
+func (h *QueueHistory) between(from, to int64) (out []string) {
+	for _, b := range h.breaks {
+		if b.to >= from && b.from <= to {
+			out = append(out, fmt.Sprintf("%s %v to %v", b.what, time.Duration(b.from).Round(time.Millisecond), time.Duration(b.to).Round(time.Millisecond)))
+		}
+	}
+	return out
 }
 
 // queueRules says what Check may permit.
@@ -181,7 +194,7 @@ func (h *QueueHistory) checkSlot(r *queueReport, rules queueRules, s slot, ds []
 	for i, a := range acks {
 		for _, b := range acks[i+1:] {
 			if a.receipt != b.receipt && !h.mayRepeat(r, rules, a, b) {
-				r.problem("%v: settled by %s at %v and again by %s at %v", s, a.receipt, time.Duration(a.ended), b.receipt, time.Duration(b.ended))
+				r.problem("%v: settled by %s at %v and again by %s at %v; breaks: %v", s, a.receipt, time.Duration(a.ended), b.receipt, time.Duration(b.ended), h.between(a.began, b.ended))
 			}
 		}
 	}
@@ -200,7 +213,8 @@ func (h *QueueHistory) checkSlot(r *queueReport, rules queueRules, s slot, ds []
 	for i := 1; i < len(ds); i++ {
 		a, b := ds[i-1], ds[i]
 		if b.attempt < a.attempt && a.received < b.asked && !h.breakNear(max(a.received, a.expires, a.ended), b.received, rules) && !h.breakNear(a.received, b.received, rules) {
-			r.problem("%v: attempt %d after attempt %d", s, b.attempt, a.attempt)
+			r.problem("%v: attempt %d at %v after attempt %d at %v (%s until %v); breaks: %v", s, b.attempt, time.Duration(b.received), a.attempt, time.Duration(a.received),
+				a.settle, time.Duration(a.ended), h.between(a.received, b.received))
 		}
 	}
 }
