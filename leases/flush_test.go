@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/forebaymq/forebay/api"
 	"github.com/forebaymq/forebay/leases/journal"
 	"github.com/forebaymq/forebay/metadata"
 )
@@ -15,6 +16,7 @@ type brokenJournal struct {
 	Journal
 	mu     sync.Mutex
 	err    error
+	hidden int // appends whose answer is lost
 	writes int
 }
 
@@ -35,11 +37,19 @@ func (j *brokenJournal) Write(ctx context.Context, tenant string, entries []jour
 	j.mu.Lock()
 	err := j.err
 	j.writes++
+	hide := j.hidden > 0
+	if hide {
+		j.hidden--
+	}
 	j.mu.Unlock()
 	if err != nil {
 		return nil, err
 	}
-	return j.Journal.Write(ctx, tenant, entries)
+	offsets, err := j.Journal.Write(ctx, tenant, entries)
+	if hide {
+		return nil, api.Errorf(api.CodeOutcomeUnknown, "the answer was lost")
+	}
+	return offsets, err
 }
 
 // TestFlushIsSoon: a change is in the journal at most 100 ms after it was made, however many follow, and many changes are one append.

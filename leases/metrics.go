@@ -67,7 +67,7 @@ func newMetrics(reg prometheus.Registerer, e *Engine) (*metrics, error) {
 	for kind, name := range map[SettleKind]string{Ack: "ack", Nack: "nack", Extend: "extend"} {
 		m.settlements[kind].ok, m.settlements[kind].lost = settled.WithLabelValues(name, "ok"), settled.WithLabelValues(name, "lost")
 	}
-	opens := counters("opens_total", "Subscriptions opened from the journal, by outcome. Stale: another node was faster.", "outcome")
+	opens := counters("opens_total", "Subscriptions opened from the journal, by outcome. Stale: another node was faster, or the journal's answer was lost; tried again.", "outcome")
 	m.opens.done, m.opens.stale, m.opens.failed = opens.WithLabelValues("done"), opens.WithLabelValues("stale"), opens.WithLabelValues("failed")
 	flushes := counters("flushes_total", "Appends of changes to the journal, by outcome.", "outcome")
 	m.flushes.done, m.flushes.failed = flushes.WithLabelValues("done"), flushes.WithLabelValues("failed")

@@ -90,7 +90,8 @@ func (e *Engine) openAgain(ctx context.Context, q *queue, partitions []int32) er
 	begun := e.o.Clock.Now()
 	for range maxOpens {
 		n, err := e.openOnce(ctx, q, partitions)
-		if stale(err) {
+		if stale(err) || api.CodeOf(err) == api.CodeOutcomeUnknown {
+			// Overtaken; or the openings may be in the journal or not: others after them make that all the same.
 			e.m.opens.stale.Inc()
 			continue
 		}

@@ -331,7 +331,7 @@ func seedCount(t *testing.T, usual uint64) uint64 {
 // TestSimulation works off a topic with workers, nodes and a Redis that misbehave. Whatever happens: every record is settled, no two consumers hold
 // one record at the same time, nothing settled comes again but for what a loss may cost, attempts are counted right.
 func TestSimulation(t *testing.T) {
-	seeds := seedCount(t, 4)
+	seeds := seedCount(t, 2)
 	for seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) { simulate(t, seed, false) })
 	}
@@ -339,7 +339,7 @@ func TestSimulation(t *testing.T) {
 
 // TestSimulationOrdered is the same with ordering by key: per key records are settled in order.
 func TestSimulationOrdered(t *testing.T) {
-	seeds := seedCount(t, 3)
+	seeds := seedCount(t, 1)
 	for seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) { simulate(t, seed+100, true) })
 	}
