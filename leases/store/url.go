@@ -178,15 +178,15 @@ func positive(v string) (time.Duration, error) {
 	return d, err
 }
 
-// The client library writes every failed dial to standard error, for the whole process. Its errors are returned, counted and logged here.
-func init() { redis.SetLogger(silent{}) }
-
+// silent is the client library's logger, which is the whole process's: it would write every failed dial to standard error. Its errors are
+// returned, counted and logged here.
 type silent struct{}
 
 func (silent) Printf(context.Context, string, ...any) {}
 
 // client makes the client for parsed options. Scripts are never sent twice: a second execution would be a second effect.
 func client(o *redis.UniversalOptions) redis.UniversalClient {
+	redis.SetLogger(silent{})
 	o.MaxRetries = -1
 	o.ContextTimeoutEnabled = true
 	o.DisableIdentity = true
