@@ -116,6 +116,8 @@ type sim struct {
 	sought  int // which partition
 	writes  int // under way
 	step    int
+	faults  []string // where that is the point of the test, else nil and t fails
+	expect  bool
 	stale   int
 }
 
@@ -140,6 +142,27 @@ func newSim(t *testing.T, seed uint64) *sim {
 		w.known[p] = &known{acked: map[int64]int{}, ever: map[int64]bool{}, pointers: map[int64]simPointer{}, ghosts: map[int64]bool{}}
 	}
 	return w
+}
+
+// simFault ends a simulation that is expected to find faults.
+type simFault struct{}
+
+func (w *sim) fail(format string, args ...any) {
+	w.t.Helper()
+	if w.expect {
+		w.complain(format, args...)
+		panic(simFault{})
+	}
+	w.t.Fatalf(format, args...)
+}
+
+func (w *sim) complain(format string, args ...any) {
+	w.t.Helper()
+	if w.expect {
+		w.faults = append(w.faults, fmt.Sprintf(format, args...))
+		return
+	}
+	w.t.Errorf(format, args...)
 }
 
 // simLog is the log as one node sees it.
@@ -408,7 +431,7 @@ func (w *sim) load(p int, inc int64, keep bool, loaded *Loaded, step int) {
 	for o, exported := range k.acked {
 		if _, owed := n.pointers[o]; !n.is(o) && !owed {
 			if exported > step {
-				w.t.Errorf("partition %d: %d was exported in step %d, and an opening that began in step %d has lost it", p, o, exported, step)
+				w.complain("partition %d: %d was exported in step %d, and an opening that began in step %d has lost it", p, o, exported, step)
 			}
 			delete(k.acked, o)
 		}
@@ -417,7 +440,7 @@ func (w *sim) load(p int, inc int64, keep bool, loaded *Loaded, step int) {
 		have, ok := n.pointers[o]
 		if known := have.Version; !ok && !v.ended || known.Less(v.Version) && ok {
 			if v.step > step {
-				w.t.Errorf("partition %d: pointer %d was exported in step %d, and an opening that began in step %d has lost it", p, o, v.step, step)
+				w.complain("partition %d: pointer %d was exported in step %d, and an opening that began in step %d has lost it", p, o, v.step, step)
 			}
 			delete(k.pointers, o)
 			k.ghosts[o] = true
@@ -513,7 +536,7 @@ func (w *sim) check(j *Journal, what string) {
 		s := loaded.Shards[int32(p)]
 		if s == nil {
 			if len(k.acked) > 0 {
-				w.t.Fatalf("%s: partition %d: no state, and %d offsets were settled", what, p, len(k.acked))
+				w.fail("%s: partition %d: no state, and %d offsets were settled", what, p, len(k.acked))
 			}
 			continue
 		}
@@ -523,12 +546,12 @@ func (w *sim) check(j *Journal, what string) {
 		}
 		for o := range k.acked {
 			if _, owed := pointers[o]; !is(o) && !(owed && k.ghosts[o]) {
-				w.t.Fatalf("%s: partition %d: %d was settled in a successful Write and is not: %+v, pointers %+v", what, p, o, s, pointers)
+				w.fail("%s: partition %d: %d was settled in a successful Write and is not: %+v, pointers %+v", what, p, o, s, pointers)
 			}
 		}
 		for o := range s.Frontier + 60 {
 			if is(o) && !k.ever[o] {
-				w.t.Fatalf("%s: partition %d: %d is settled and nobody settled it: %+v", what, p, o, s)
+				w.fail("%s: partition %d: %d is settled and nobody settled it: %+v", what, p, o, s)
 			}
 		}
 		for o, want := range k.pointers {
@@ -536,9 +559,9 @@ func (w *sim) check(j *Journal, what string) {
 			switch {
 			case k.ghosts[o]:
 			case !ok && !want.ended && !w.later(p, o):
-				w.t.Fatalf("%s: partition %d: pointer %d of %+v is missing", what, p, o, want)
+				w.fail("%s: partition %d: pointer %d of %+v is missing", what, p, o, want)
 			case ok && got.Less(want.Version):
-				w.t.Fatalf("%s: partition %d: pointer %d is %+v, a successful Write had %+v", what, p, o, got, want)
+				w.fail("%s: partition %d: pointer %d is %+v, a successful Write had %+v", what, p, o, got, want)
 			}
 		}
 	}
@@ -642,34 +665,64 @@ func (w *sim) exact(j *Journal, what string) {
 			got, ok := loaded.Pointers[int32(p)][o]
 			got.Version, v.Version = Version{}, Version{}
 			if !k.ghosts[o] && (!ok || got != v) {
-				w.t.Fatalf("%s: partition %d: pointer %d is %+v (%v), want %+v", what, p, o, got, ok, v)
+				w.fail("%s: partition %d: pointer %d is %+v (%v), want %+v", what, p, o, got, ok, v)
 			}
 		}
 		for o, got := range loaded.Pointers[int32(p)] {
 			if _, ok := s.pointers[o]; !ok && !k.ghosts[o] {
-				w.t.Fatalf("%s: partition %d: pointer %+v is over", what, p, got)
+				w.fail("%s: partition %d: pointer %+v is over", what, p, got)
 			}
 		}
 	}
 }
 
+// simulate runs one seed. change may break something; then faults are expected, and given.
+func simulate(t *testing.T, seed uint64, steps int, change func(*sim)) (w *sim) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		w = newSim(t, seed)
+		if change != nil {
+			w.expect = true
+			change(w)
+		}
+		defer func() {
+			if r := recover(); r != nil && r != any(simFault{}) {
+				panic(r)
+			}
+		}()
+		w.open(0)
+		for w.writes > 0 {
+			w.land(false)
+		}
+		w.run(steps)
+	})
+	return w
+}
+
+const simSteps = 400
+
 func TestSimulation(t *testing.T) {
-	const seeds, steps = 100, 400
 	stale := 0
-	for seed := range uint64(seeds) {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newSim(t, seed)
-				w.open(0)
-				for w.writes > 0 {
-					w.land(false)
-				}
-				w.run(steps)
-				stale += w.stale
-			})
-		})
+	for seed := range uint64(100) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) { stale += simulate(t, seed, simSteps, nil).stale })
 	}
 	if stale == 0 {
 		t.Error("no opening was ever stale: the simulation sees too little")
+	}
+}
+
+// The simulation notices when writers have keys in common.
+func TestSimulationNoticesSharedKeys(t *testing.T) {
+	found := 0
+	for seed := range uint64(10) {
+		w := simulate(t, seed, simSteps, func(w *sim) {
+			for _, j := range w.nodes {
+				j.writers = [lanes]uint64{7, 7, 7, 7}
+			}
+		})
+		found += len(w.faults)
+	}
+	if found == 0 {
+		t.Error("ten runs with one writer's number for all have found nothing")
 	}
 }
