@@ -66,7 +66,7 @@ local-s3: build ## Forebay over versitygw and three etcd members, without Docker
 	localstack/s3.sh start
 
 local-minio: build ## the same over MinIO, without Docker
-	S3_SERVER=minio S3_DIR=.forebay-minio S3_PORT=8680 localstack/s3.sh start
+	S3_SERVER=minio S3_DIR=$${S3_DIR:-.forebay-minio} S3_PORT=$${S3_PORT:-8880} localstack/s3.sh start
 
 local-localstack: build ## the same over LocalStack's S3, without Docker
 	localstack/localstack.sh start
