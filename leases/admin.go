@@ -11,6 +11,8 @@ import (
 	"github.com/forebaymq/forebay/metadata"
 )
 
+var _ Queues = (*Engine)(nil)
+
 // admin is what the engine keeps for the administration of subscriptions.
 type admin struct {
 	holder  string     // of this engine's locks
@@ -18,6 +20,7 @@ type admin struct {
 	m       *adminMetrics
 	tasks   runners
 	wards   wards
+	copiers copiers
 }
 
 func newAdmin(o *Options) (*admin, error) {
@@ -26,6 +29,8 @@ func newAdmin(o *Options) (*admin, error) {
 		return nil, fmt.Errorf("make an ID for this engine: %w", err)
 	}
 	a := &admin{holder: id.String()}
+	a.wards.behind = map[metadata.SubscriptionID]map[int32]int64{}
+	a.copiers.busy = map[metadata.SubscriptionID]bool{}
 	a.tasks.running = map[string]*runner{}
 	if a.m, err = newAdminMetrics(o.Registerer, &a.wards); err != nil {
 		return nil, err

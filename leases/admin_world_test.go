@@ -207,6 +207,20 @@ func (n *fabricNode) trim(topic *metadata.Topic, partition int32, logStart int64
 	}
 }
 
+// hole takes the batch at an offset out of a partition, as compaction by key does.
+func (n *fabricNode) hole(topic *metadata.Topic, partition int32, offset int64) {
+	n.f.t.Helper()
+	es, _, err := n.log.Locate(topic.ID, partition, offset, 1)
+	if err != nil || len(es) != 1 || es[0].Base != offset || es[0].Last != offset {
+		n.f.t.Fatalf("offset %d is not a batch of its own: %+v, %v", offset, es, err)
+	}
+	r, err := n.log.Do(n.f.t.Context(), &metadata.Replace{TopicID: topic.ID, Partition: partition, From: offset, Through: offset,
+		Remove: []metadata.ReplaceRef{{Segment: es[0].Segment.ID, Pos: es[0].Ref.Pos}}}, nil)
+	if err != nil || r.Err != nil {
+		n.f.t.Fatal(err, r.Err)
+	}
+}
+
 // counter gives the value of a counter of a node, those of all labels together.
 func counter(t *testing.T, n *fabricNode, name string) float64 {
 	t.Helper()

@@ -3,6 +3,7 @@ package leases
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/forebaymq/forebay/api"
@@ -27,6 +28,30 @@ const (
 // errCopiedElsewhere: another node makes the copies of the subscription.
 var errCopiedElsewhere = errors.New("another node copies the dead letters")
 
+// copiers are the subscriptions for which this node makes copies, or is about to: true when something came up meanwhile.
+type copiers struct {
+	sync.Mutex
+	busy map[metadata.SubscriptionID]bool
+}
+
+// enter says whether the caller is the one to make the copies. The others are sure that somebody looks after they came.
+func (c *copiers) enter(id metadata.SubscriptionID) bool {
+	c.Lock()
+	defer c.Unlock()
+	_, busy := c.busy[id]
+	c.busy[id] = busy
+	return !busy
+}
+
+// leave says whether somebody came meanwhile.
+func (c *copiers) leave(id metadata.SubscriptionID) (again bool) {
+	c.Lock()
+	defer c.Unlock()
+	again = c.busy[id]
+	delete(c.busy, id)
+	return again
+}
+
 // copyLoop makes the copies of dead letters of all the queues that have some to be made. A copy is committed before its dead letter is settled: a node that
 // dies in between leaves one that is copied again, with the same event ID.
 func (e *Engine) copyLoop(ctx context.Context) {
@@ -37,22 +62,21 @@ func (e *Engine) copyLoop(ctx context.Context) {
 			return
 		}
 		for _, q := range queues {
-			select {
-			case slots <- struct{}{}:
-			case <-ctx.Done():
-				return
+			if !e.admin.copiers.enter(q.id) {
+				continue
 			}
 			e.spawn(func() {
-				err := e.copyDead(ctx, q)
-				<-slots
-				if err == nil || gone(err) || ctx.Err() != nil {
-					return
+				again := false
+				select {
+				case slots <- struct{}{}:
+					again = !e.tryCopies(ctx, q)
+					<-slots
+				case <-ctx.Done():
 				}
-				if !errors.Is(err, errCopiedElsewhere) {
-					e.admin.m.copies.failed.Inc()
-					e.o.Logger.Warn("dead letters are not copied yet", "tenant", q.sub.Tenant, "topic", q.sub.Topic, "subscription", q.sub.Name, "error", err)
+				if again {
+					e.pause(ctx, copyRetry)
 				}
-				if e.pause(ctx, copyRetry) {
+				if e.admin.copiers.leave(q.id) || again {
 					e.copies.add(q)
 				}
 			})
@@ -60,14 +84,33 @@ func (e *Engine) copyLoop(ctx context.Context) {
 	}
 }
 
+// tryCopies makes the copies of a queue; false when it is to be tried again.
+func (e *Engine) tryCopies(ctx context.Context, q *queue) bool {
+	err := e.copyDead(ctx, q)
+	switch {
+	case err == nil, gone(err), ctx.Err() != nil:
+		return true
+	case errors.Is(err, errCopiedElsewhere):
+		return false
+	}
+	e.admin.m.copies.failed.Inc()
+	e.o.Logger.Warn("dead letters are not copied yet", "tenant", q.sub.Tenant, "topic", q.sub.Topic, "subscription", q.sub.Name, "error", err)
+	return false
+}
+
 // copyDead copies the dead letters of a queue that wait for it, until none does.
 func (e *Engine) copyDead(ctx context.Context, q *queue) (err error) {
 	const name = "copies"
-	defer func() {
+	defer func(q *queue) {
+		if errors.Is(err, errCopiedElsewhere) {
+			return
+		}
+		ctx, cancel := e.bounded(context.WithoutCancel(ctx), partingTimeout) // another node shall go on at once when this one ends
+		defer cancel()
 		if unlocked := e.o.Store.Unlock(ctx, &q.store, name, e.admin.holder); err == nil {
 			err = unlocked
 		}
-	}()
+	}(q)
 	for {
 		held, err := e.o.Store.Lock(ctx, &q.store, name, e.admin.holder, copyLease)
 		if err != nil {

@@ -174,6 +174,50 @@ func TestCopiesWaitForTheLog(t *testing.T) {
 	})
 }
 
+// A record that compaction took away before it was copied is buried without a copy, as expired, and counted.
+func TestCopiesOfWhatIsGone(t *testing.T) {
+	inFabric(t, func(t *testing.T, f *fabric) {
+		var n *fabricNode
+		var broken atomic.Bool
+		broken.Store(true)
+		n = f.node(func(o *Options) {
+			o.Publisher = publisherFunc(func(ctx context.Context, topic *metadata.Topic, rs []segment.Record, ps []int32) ([]int64, error) {
+				if broken.Load() {
+					return nil, api.Errorf(api.CodeStorageUnavailable, "not now")
+				}
+				return fabricPublisher{n}.Publish(ctx, topic, rs, ps)
+			})
+		})
+		topic := n.topic("orders", 1, nil)
+		n.topic("dlq", 1, nil)
+		name := sub("orders", "w")
+		n.subscribe(name, copiedTo("dlq"))
+		for i := range 3 {
+			n.publish("orders", 0, fmt.Sprint("v", i))
+		}
+		n.killAll(name, "bad")
+		time.Sleep(5 * time.Second)
+		n.hole(topic, 0, 1)
+		broken.Store(false)
+		time.Sleep(5 * time.Second)
+		if got := n.contents("dlq"); len(got) != 2 {
+			t.Fatalf("%d copies of two that are there", len(got))
+		}
+		if p := n.stats(name).Partitions[0]; p.Frontier != 3 || p.DeadLetters != 3 {
+			t.Fatalf("statistics %+v", p)
+		}
+		dead := n.deadLetters(name, true)
+		if len(dead) != 3 || dead[0].Expired || !dead[1].Expired || dead[1].Record != nil || dead[2].Expired {
+			t.Fatalf("dead letters %+v", dead)
+		}
+		// It cannot be redriven, and a redrive of all ends all the same.
+		task := n.redrive(name, DeadLetterSelection{All: true}, 0)
+		if end := n.awaitTask(name, task.ID, taskDone); end.Done != 2 {
+			t.Fatalf("redriven: %+v", end)
+		}
+	})
+}
+
 // Somebody deletes the dead-letter topic: the queue goes on, and the dead letters are there. So does a queue that has no such topic any more.
 func TestCopiesWithoutATopic(t *testing.T) {
 	for _, how := range []string{"topic deleted", "configuration changed"} {

@@ -2,6 +2,7 @@ package leases
 
 import (
 	"context"
+	"errors"
 	"slices"
 
 	"github.com/forebaymq/forebay/api"
@@ -75,6 +76,9 @@ func (e *Engine) deadLetters(ctx context.Context, q *queue, after string, limit 
 		found, next, err = e.o.Store.DeadLetters(ctx, &q.store, after, limit)
 		return err
 	})
+	if errors.Is(err, store.ErrCursor) {
+		err = fieldError(api.CodeInvalidRequest, "cursor", "the cursor is not one that a listing answered")
+	}
 	return found, next, err
 }
 

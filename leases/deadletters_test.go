@@ -206,6 +206,8 @@ func TestPagesOfLargeDeadLetters(t *testing.T) {
 				break
 			}
 		}
+		_, _, err := n.engine.DeadLetters(t.Context(), name, "nonsense", 10, false)
+		wantCode(t, err, api.CodeInvalidRequest)
 		if len(got) != records || !slices.IsSorted(got) || pages < 2 {
 			t.Fatalf("%d records in %d pages: %v", len(got), pages, got)
 		}

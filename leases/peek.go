@@ -6,6 +6,7 @@ import (
 
 	"github.com/forebaymq/forebay/api"
 	"github.com/forebaymq/forebay/leases/store"
+	"github.com/forebaymq/forebay/metadata"
 	"github.com/forebaymq/forebay/segment"
 )
 
@@ -25,59 +26,68 @@ func (e *Engine) Peek(ctx context.Context, n Name, max int) ([]PeekedRecord, err
 		return nil, err
 	}
 	var fresh []store.Fresh
+	var which []int32
 	for p, info := range infos {
 		if info.Head > q.sub.Start(int32(p)) {
 			fresh = append(fresh, store.Fresh{Partition: int32(p), LogStart: info.LogStart, Head: info.Head})
+			which = append(which, int32(p))
 		}
 	}
 	var found []store.Peeked
-	if err := e.call(ctx, q, func(ctx context.Context) (err error) {
-		found, err = e.o.Store.Peek(ctx, &q.store, max, fresh)
-		return err
-	}); err != nil {
-		return nil, err
-	}
-	out, err := e.peeked(ctx, q, found, api.MaxReadBytes)
-	if err == nil && len(found) == max && len(out) < max && !q.store.Keyed() {
-		return e.peekFurther(ctx, q, found, fresh, out, max)
-	}
-	return out, err
-}
-
-// peekFurther fills up with new records what Peek found to be holes, which Redis does not know of.
-func (e *Engine) peekFurther(ctx context.Context, q *queue, found []store.Peeked, fresh []store.Fresh, out []PeekedRecord, max int) ([]PeekedRecord, error) {
-	last := map[int32]int64{}
-	for _, p := range found {
-		if p.Offset >= last[p.Partition] {
-			last[p.Partition] = p.Offset + 1
-		}
-	}
-	which := make([]int32, len(fresh))
-	for i := range fresh {
-		which[i] = fresh[i].Partition
-	}
 	var positions []store.Position
-	err := e.call(ctx, q, func(ctx context.Context) (err error) {
-		positions, _, err = e.o.Store.Positions(ctx, &q.store, which)
+	err = e.call(ctx, q, func(ctx context.Context) (err error) {
+		var absent []int32
+		if positions, absent, err = e.o.Store.Positions(ctx, &q.store, which); err != nil {
+			return err
+		}
+		if len(absent) > 0 {
+			return &store.NotLoadedError{Subscription: q.id, Partitions: absent}
+		}
+		found, err = e.o.Store.Peek(ctx, &q.store, max, fresh)
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
+	if gaps := gapsAt(positions, infos); len(gaps) > 0 && !q.store.SkipGaps {
+		return nil, gapError(n, gaps)
+	}
+	out, err := e.peeked(ctx, q, found, api.MaxReadBytes)
+	if err == nil && len(found) == max && len(out) < max && !q.store.Keyed() {
+		return e.peekFurther(ctx, q, found, positions, infos, out, max)
+	}
+	return out, err
+}
+
+// gapsAt gives the ranges that retention deleted before they were settled.
+func gapsAt(positions []store.Position, infos []metadata.PartitionInfo) []store.Gap {
+	var gaps []store.Gap
 	for _, at := range positions {
-		from := at.Cursor
-		if l, ok := last[at.Partition]; ok && l > from {
-			from = l
+		if start := infos[at.Partition].LogStart; at.Frontier < start {
+			gaps = append(gaps, store.Gap{Partition: at.Partition, From: at.Frontier, To: start})
 		}
-		for len(out) < max {
-			records, next, err := e.o.Reader.Read(ctx, q.sub.Tenant, q.sub.TopicID, at.Partition, from, max-len(out), api.MaxReadBytes)
-			if err != nil || next <= from {
+	}
+	return gaps
+}
+
+// peekFurther fills up with new records what Peek found to be holes or deleted, which Redis does not know of.
+func (e *Engine) peekFurther(ctx context.Context, q *queue, found []store.Peeked, positions []store.Position, infos []metadata.PartitionInfo,
+	out []PeekedRecord, most int) ([]PeekedRecord, error) {
+	next := map[int32]int64{} // behind what was looked at
+	for _, p := range found {
+		next[p.Partition] = max(next[p.Partition], p.Offset+1)
+	}
+	for _, at := range positions {
+		from := max(at.Cursor, next[at.Partition], infos[at.Partition].LogStart)
+		for len(out) < most {
+			records, on, err := e.o.Reader.Read(ctx, q.sub.Tenant, q.sub.TopicID, at.Partition, from, most-len(out), api.MaxReadBytes)
+			if err != nil || on <= from {
 				break // what was found is an answer
 			}
 			for i := range records {
 				out = append(out, PeekedRecord{Partition: at.Partition, Attempt: 1, Record: records[i]})
 			}
-			from = next
+			from = on
 		}
 	}
 	return out, nil

@@ -19,7 +19,7 @@ const (
 	runnerLease = 5 * time.Second
 	// taskRetry is the pause after a step that failed.
 	taskRetry = time.Second
-	// partingTimeout bounds what a runner still does when its node is closed.
+	// partingTimeout bounds what background work still does when its node is closed.
 	partingTimeout = time.Second
 	// endedTasks and endedTaskAge bound the tasks of a subscription that are kept to be looked at after they ended.
 	endedTasks   = 100

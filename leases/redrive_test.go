@@ -48,15 +48,16 @@ func TestRedriveIsPacedAndCancelled(t *testing.T) {
 		a, b := f.node(nil), f.node(nil)
 		a.topic("orders", 2, nil)
 		name := sub("orders", "w")
-		a.manyDead(name, 10_000)
+		const records, rate = 1200, 100
+		a.manyDead(name, records)
 		begun := time.Now()
-		task := a.redrive(name, DeadLetterSelection{All: true}, 1000)
-		if task.Total != 10_000 || task.State != taskRunning {
+		task := a.redrive(name, DeadLetterSelection{All: true}, rate)
+		if task.Total != records || task.State != taskRunning {
 			t.Fatalf("task %+v", task)
 		}
 		time.Sleep(3*time.Second - time.Since(begun))
 		seen, err := b.engine.Task(t.Context(), name, task.ID)
-		if err != nil || seen.State != taskRunning || seen.Done < 1000 || seen.Done > 3500 {
+		if err != nil || seen.State != taskRunning || seen.Done < rate || seen.Done > 7*rate/2 {
 			t.Fatalf("after 3 s another node says %+v, %v", seen, err)
 		}
 		cancelled := b.cancelTask(name, task.ID)
@@ -65,7 +66,7 @@ func TestRedriveIsPacedAndCancelled(t *testing.T) {
 		}
 		time.Sleep(1500 * time.Millisecond)
 		left := int64(len(a.deadLetters(name, false)))
-		if left < 4500 || left > 7500 {
+		if left < records-11*rate/2 || left > records-5*rate/2 {
 			t.Fatalf("%d are dead still", left)
 		}
 		time.Sleep(10 * time.Second)
@@ -73,7 +74,7 @@ func TestRedriveIsPacedAndCancelled(t *testing.T) {
 			t.Fatalf("%d of %d are dead 10 s after the end", again, left)
 		}
 		end := a.cancelTask(name, task.ID) // again: only shown
-		if end.State != taskCancelled || end.Done != 10_000-left {
+		if end.State != taskCancelled || end.Done != records-left {
 			t.Fatalf("at the end %+v, with %d left", end, left)
 		}
 		if got := len(a.ackAll(name)); int64(got) != end.Done {
@@ -99,7 +100,7 @@ func TestRedriveSurvivesItsNode(t *testing.T) {
 					a := f.node(nil)
 					a.topic("orders", 2, nil)
 					name := sub("orders", "w")
-					const records = 10_000
+					const records, rate = 1000, 100
 					a.manyDead(name, records)
 					sel := DeadLetterSelection{All: all}
 					if !all {
@@ -107,7 +108,7 @@ func TestRedriveSurvivesItsNode(t *testing.T) {
 							sel.Offsets = append(sel.Offsets, Target{0, i}, Target{1, i})
 						}
 					}
-					task := a.redrive(name, sel, 1000)
+					task := a.redrive(name, sel, rate)
 					time.Sleep(4300 * time.Millisecond)
 					a.kill()
 					if flush {
@@ -154,9 +155,9 @@ func TestRedriveTakesWhatWasDeadAtItsStart(t *testing.T) {
 		n.publish("orders", 0, "v0", "v1", "v2", "v3", "v4", "v5")
 		n.killAll(name, "bad")
 		time.Sleep(time.Second)
-		task := n.redrive(name, DeadLetterSelection{All: true}, 1)
+		task := n.redrive(name, DeadLetterSelection{All: true}, 10)
 		delivered := 0
-		for range 300 {
+		for range 40 {
 			ms := n.lease(name, 10)
 			delivered += len(ms)
 			if len(ms) > 0 {

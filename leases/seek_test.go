@@ -1,6 +1,7 @@
 package leases
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"testing"
@@ -9,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/forebaymq/forebay/api"
+	"github.com/forebaymq/forebay/leases/journal"
 )
 
 func TestSeek(t *testing.T) {
@@ -158,9 +160,7 @@ func TestGapIsResolvedBySeek(t *testing.T) {
 			t.Fatalf("gap in statistics (-want +got):\n%s", diff)
 		}
 		_, err = n.engine.Peek(t.Context(), name, 1)
-		if code := api.CodeOf(err); err != nil && code != api.CodeRetentionGap {
-			t.Fatal(err)
-		}
+		wantCode(t, err, api.CodeRetentionGap)
 		s, err := n.engine.Seek(t.Context(), name, SeekTarget{Earliest: true})
 		if err != nil || s.Partitions[1].Gap != nil {
 			t.Fatalf("after the seek: %+v, %v", s, err)
@@ -169,4 +169,62 @@ func TestGapIsResolvedBySeek(t *testing.T) {
 			t.Fatalf("delivered %q", got)
 		}
 	})
+}
+
+// A node dies after its seek is in the journal and before Redis has it: another one finds that out and puts it right, with nobody's help.
+func TestSeekIsFinishedByAnother(t *testing.T) {
+	inFabric(t, func(t *testing.T, f *fabric) {
+		a, b := f.node(nil), f.node(nil)
+		a.topic("orders", 1, nil)
+		name := sub("orders", "w")
+		s := a.subscribe(name, nil)
+		a.publish("orders", 0, "v0", "v1", "v2")
+		a.ackAll(name)
+		time.Sleep(time.Second)
+		entry := journal.Entry{Key: journal.ShardKey{Subscription: s.ID}, Shard: &journal.Shard{Frontier: 1}, Open: true, Seek: true}
+		if _, err := a.engine.o.Journal.Write(t.Context(), fabricTenant, []journal.Entry{entry}); err != nil {
+			t.Fatal(err)
+		}
+		a.kill()
+		time.Sleep(time.Minute)
+		if got := b.stats(name).Partitions[0].Frontier; got != 1 {
+			t.Fatalf("the frontier is at %d", got)
+		}
+		if got := b.ackAll(name); !slices.Equal(got, []string{"v1", "v2"}) {
+			t.Fatalf("delivered %q", got)
+		}
+	})
+}
+
+// Nobody leaves between the journal and Redis: the caller's end does not end the seek.
+func TestSeekOutlivesItsRequest(t *testing.T) {
+	inFabric(t, func(t *testing.T, f *fabric) {
+		ctx, cancel := context.WithCancel(t.Context())
+		n := f.node(func(o *Options) { o.Journal = &slowJournal{Journal: o.Journal, writing: cancel} })
+		n.topic("orders", 1, nil)
+		name := sub("orders", "w")
+		n.subscribe(name, nil)
+		n.publish("orders", 0, "v0", "v1")
+		n.ackAll(name)
+		_, err := n.engine.Seek(ctx, name, SeekTarget{Earliest: true})
+		wantCode(t, err, api.CodeOutcomeUnknown)
+		time.Sleep(5 * time.Second)
+		if got := n.ackAll(name); !slices.Equal(got, []string{"v0", "v1"}) {
+			t.Fatalf("delivered %q", got)
+		}
+	})
+}
+
+// slowJournal takes two seconds to write a seek, and says when it begins.
+type slowJournal struct {
+	Journal
+	writing func()
+}
+
+func (j *slowJournal) Write(ctx context.Context, tenant string, entries []journal.Entry) ([]int64, error) {
+	if entries[0].Seek {
+		j.writing()
+		time.Sleep(2 * time.Second)
+	}
+	return j.Journal.Write(ctx, tenant, entries)
 }

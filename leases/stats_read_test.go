@@ -164,6 +164,32 @@ func TestPeek(t *testing.T) {
 	})
 }
 
+// Holes and deleted records do not hide what comes after them.
+func TestPeekPassesHoles(t *testing.T) {
+	inFabric(t, func(t *testing.T, f *fabric) {
+		n := f.node(nil)
+		topic := n.topic("orders", 1, nil)
+		name := sub("orders", "w")
+		n.subscribe(name, func(c *api.SubscriptionConfig) { c.GapPolicy = api.GapSkip })
+		for i := range 6 {
+			n.publish("orders", 0, fmt.Sprint("v", i))
+		}
+		n.hole(topic, 0, 3)
+		n.trim(topic, 0, 2)
+		rs, err := n.engine.Peek(t.Context(), name, 3)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, r := range rs {
+			got = append(got, string(r.Record.Value))
+		}
+		if !slices.Equal(got, []string{"v2", "v4", "v5"}) {
+			t.Fatalf("peeked %q", got)
+		}
+	})
+}
+
 // The numbers of the metrics are those of the subscriptions that exist, each on one node; those of deleted ones go.
 func TestMetricsOfSubscriptions(t *testing.T) {
 	inFabric(t, func(t *testing.T, f *fabric) {
