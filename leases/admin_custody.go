@@ -4,14 +4,19 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"time"
 
 	"github.com/forebaymq/forebay/leases/journal"
 	"github.com/forebaymq/forebay/leases/store"
 	"github.com/forebaymq/forebay/metadata"
 )
 
-// custodyShare bounds the part of a node's time that custody takes: after a round it rests so many times as long as the round took.
-const custodyShare = 20
+const (
+	// custodyShare bounds the part of a node's time that custody takes: after a round it rests so many times as long as the round took.
+	custodyShare = 4
+	// custodyFailures in a row end a round.
+	custodyFailures = 5
+)
 
 // ward is what this node knows of a subscription that it looked after in its last round.
 type ward struct {
@@ -32,6 +37,19 @@ type wards struct {
 	seen    map[metadata.SubscriptionID]string          // tenants, of all the subscriptions that there were in the last round
 	behind  map[metadata.SubscriptionID]map[int32]int64 // shards whose journal was ahead of Redis in the last round, with its incarnation
 	burials []burial
+	round   time.Duration // how long the last one took, and the rest after it
+}
+
+func (w *wards) setRound(d time.Duration) {
+	w.Lock()
+	defer w.Unlock()
+	w.round = d
+}
+
+func (w *wards) lastRound() time.Duration {
+	w.Lock()
+	defer w.Unlock()
+	return w.round
 }
 
 // deleted says that a subscription is to be looked for once more.
@@ -68,7 +86,9 @@ func (e *Engine) custodyLoop(ctx context.Context) {
 	for e.pause(ctx, rest) {
 		begun := e.o.Clock.Now()
 		e.custody(ctx)
-		rest = max(e.o.CustodyInterval, custodyShare*e.o.Clock.Since(begun))
+		took := e.o.Clock.Since(begun)
+		rest = max(e.o.CustodyInterval, custodyShare*took)
+		e.admin.wards.setRound(rest + took)
 	}
 }
 
@@ -76,26 +96,28 @@ func (e *Engine) custodyLoop(ctx context.Context) {
 func (e *Engine) custody(ctx context.Context) {
 	seen := map[metadata.SubscriptionID]string{}
 	known := map[metadata.SubscriptionID]*ward{}
-	failures := 0
+	failures, row := 0, 0
 	var last error
 	for sub := range e.o.Catalog.AllSubscriptions() {
+		seen[sub.ID] = sub.Tenant
+		s, err := e.visit(ctx, sub)
 		if ctx.Err() != nil {
 			return
 		}
-		seen[sub.ID] = sub.Tenant
-		s, err := e.visit(ctx, sub)
-		switch {
-		case err == nil:
-			if s != nil {
+		if err == nil || gone(err) || errors.Is(err, errElsewhere) {
+			row = 0
+			if err == nil {
 				known[sub.ID] = &ward{stats: s}
 			}
-		case gone(err), errors.Is(err, errElsewhere):
-		default:
-			failures++
-			last = err
+			continue
+		}
+		failures, row, last = failures+1, row+1, err
+		if row == custodyFailures { // something is down: the next round is soon enough
+			e.o.Logger.Warn("subscriptions are not looked after now", "error", last)
+			return
 		}
 	}
-	if failures > 0 && ctx.Err() == nil {
+	if failures > 0 {
 		e.o.Logger.Warn("subscriptions were not looked after", "number", failures, "error", last)
 	}
 	w := &e.admin.wards
@@ -104,7 +126,7 @@ func (e *Engine) custody(ctx context.Context) {
 	w.seen, w.known = seen, known
 	w.Unlock()
 	for id, tenant := range before {
-		if _, ok := seen[id]; !ok {
+		if _, err := e.o.View.SubscriptionByID(id); gone(err) {
 			w.deleted(id, tenant, e.now()) // with its topic, or on another node
 		}
 	}

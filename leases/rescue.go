@@ -10,22 +10,22 @@ import (
 	"github.com/forebaymq/forebay/metadata"
 )
 
-// rescueMargin is how long before retention deletes a record its dead letter is copied: a tenth of the retention, ten rounds of custody at
-// least, half of the retention at most.
-func rescueMargin(retention, custody time.Duration) time.Duration {
-	return min(max(retention/10, 10*custody), retention/2)
+// rescueMargin is how long before retention deletes a record its dead letter is copied: a tenth of the retention, and as long as ten rounds of
+// custody are to take or two did take, but half of the retention at most.
+func rescueMargin(retention, interval, round time.Duration) time.Duration {
+	return min(max(retention/10, 10*interval, 2*round), retention/2)
 }
 
 // endangered says whether the record of a dead letter may soon be deleted: it is past the time by which it is to be copied, its partition has
 // three quarters of the bytes that it may have, or compaction may drop it at any moment. appended is its append time, now the time (Unix ms).
-func endangered(appended, now int64, info metadata.PartitionInfo, c api.TopicConfig, custody time.Duration) bool {
+func endangered(appended, now int64, info metadata.PartitionInfo, c api.TopicConfig, interval, round time.Duration) bool {
 	if c.Cleanup.Compacts() {
 		return true
 	}
 	if c.RetentionBytes > 0 && info.Bytes > c.RetentionBytes/4*3 {
 		return true
 	}
-	return c.RetentionTime > 0 && time.Duration(now-appended)*time.Millisecond > c.RetentionTime-rescueMargin(c.RetentionTime, custody)
+	return c.RetentionTime > 0 && time.Duration(now-appended)*time.Millisecond > c.RetentionTime-rescueMargin(c.RetentionTime, interval, round)
 }
 
 // rescue sees to the dead letters whose records retention has deleted or is about to delete: the former are marked expired, the latter copied to the
@@ -41,7 +41,7 @@ func (e *Engine) rescue(ctx context.Context, q *queue, loaded *journal.Loaded) e
 	if err != nil {
 		return err
 	}
-	now := e.now()
+	now, round := e.now(), e.admin.wards.lastRound()
 	for p, pointers := range loaded.Pointers {
 		if int(p) >= len(infos) {
 			continue
@@ -53,7 +53,7 @@ func (e *Engine) rescue(ctx context.Context, q *queue, loaded *journal.Loaded) e
 				expired = append(expired, journal.Target{Partition: p, Offset: d.Offset})
 			case d.Copied || to == nil:
 			default:
-				if appended, ok := e.indexTime(q, p, d.Offset); ok && endangered(appended, now, infos[p], q.topic.Config, e.o.CustodyInterval) {
+				if appended, ok := e.indexTime(q, p, d.Offset); ok && endangered(appended, now, infos[p], q.topic.Config, e.o.CustodyInterval, round) {
 					saving = append(saving, store.DeadLetter{Partition: p, Pointer: d})
 				}
 			}
