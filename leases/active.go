@@ -12,6 +12,7 @@ type active struct {
 	id        metadata.SubscriptionID
 	described atomic.Pointer[queue] // the newest description that was used
 	used      atomic.Int64          // when a request last came, Unix ms by the engine's clock
+	audited   atomic.Int64          // when the last audit began
 
 	line        *line  // lease requests that wait
 	shards      shards // where the partitions stand

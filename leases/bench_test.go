@@ -21,25 +21,37 @@ import (
 	"github.com/forebaymq/forebay/segment"
 )
 
-// benchNode is a node over a real Redis, with everything else in memory.
-func benchNode(b *testing.B) *fabricNode {
+// realNodes makes nodes over a real Redis, with everything else in memory.
+func realNodes(b testing.TB, server *redistest.Server, count int) []*fabricNode {
+	meta, objects := metadata.NewMemDriver(metadata.MemOptions{}), objmem.New(objmem.Options{})
+	b.Cleanup(func() {
+		if err := meta.Close(); err != nil {
+			b.Error(err)
+		}
+	})
+	var ns []*fabricNode
+	for i := range count {
+		ns = append(ns, realNode(b, server, meta.Peer(), objects, fmt.Sprintf("n%d", i)))
+	}
+	return ns
+}
+
+func realNode(b testing.TB, server *redistest.Server, meta *metadata.MemDriver, objects *objmem.Store, name string) *fabricNode {
 	must := func(err error) {
 		b.Helper()
 		if err != nil {
 			b.Fatal(err)
 		}
 	}
-	server := redistest.Start(b)
-	meta, objects := metadata.NewMemDriver(metadata.MemOptions{}), objmem.New(objmem.Options{})
 	n := &fabricNode{cut: make(chan struct{})}
 	var err error
-	n.log, err = metadata.Open(b.Context(), metadata.Options{Driver: meta, Store: objects, NodeID: "bench", Shards: 2, NoHousekeeping: true})
+	n.log, err = metadata.Open(b.Context(), metadata.Options{Driver: meta, Store: objects, NodeID: name, Shards: 2, NoHousekeeping: true})
 	must(err)
 	n.read, err = fetch.New(fetch.Options{View: n.log, Store: objects, CacheBytes: 1 << 30})
 	must(err)
 	n.in, err = ingest.New(ingest.Options{Store: objects, Committer: n.log, Sink: n.read, Linger: 5 * time.Millisecond})
 	must(err)
-	n.store, err = store.New(b.Context(), store.Options{URL: server.URL(), Fabric: "f", Instance: "bench", Logger: slog.New(slog.DiscardHandler)})
+	n.store, err = store.New(b.Context(), store.Options{URL: server.URL(), Fabric: "f", Instance: name, Logger: slog.New(slog.DiscardHandler)})
 	must(err)
 	j, err := journal.New(journal.Options{Log: &fabricLog{n}})
 	must(err)
@@ -63,7 +75,7 @@ func benchNode(b *testing.B) *fabricNode {
 func BenchmarkLeaseAck(b *testing.B) {
 	for _, c := range []struct{ batch, workers int }{{1, 1}, {1, 16}, {10, 8}, {100, 1}, {100, 4}, {100, 8}} {
 		b.Run(fmt.Sprintf("batch=%d/workers=%d", c.batch, c.workers), func(b *testing.B) {
-			n := benchNode(b)
+			n := realNodes(b, redistest.Start(b), 1)[0]
 			const partitions = 8
 			topic, _, err := n.log.PutTopic(b.Context(), fabricTenant, "orders", func(*metadata.Topic) (api.TopicConfig, error) {
 				c := api.DefaultTopicConfig()

@@ -513,3 +513,46 @@ func TestUnknownNames(t *testing.T) {
 		}
 	})
 }
+
+// TestOneReceiptTwice: a receipt that is named twice in a request, or by two at once, is acked once and is a success both times.
+func TestOneReceiptTwice(t *testing.T) {
+	inFabric(t, func(t *testing.T, f *fabric) {
+		n := queueOf(f, 1, nil)
+		n.publish("orders", 0, numbered("", 8)...)
+		ms := n.lease(work, 8)
+		twice := append(receipts(ms[:4]), receipts(ms[:4])...)
+		for i, c := range n.codes(Ack, 0, twice...) {
+			if c != "" {
+				t.Errorf("receipt %d of the request: %q", i, c)
+			}
+		}
+		var all sync.WaitGroup
+		for range 20 {
+			all.Go(func() {
+				for _, c := range n.codes(Ack, 0, receipts(ms[4:])...) {
+					if c != "" {
+						t.Errorf("one of many: %q", c)
+					}
+				}
+			})
+		}
+		all.Wait()
+		n.done(work)
+	})
+}
+
+// TestPartitionsAddedElsewhere: a lease of a partition that this node has not heard of is settled here.
+func TestPartitionsAddedElsewhere(t *testing.T) {
+	inFabric(t, func(t *testing.T, f *fabric) {
+		a := queueOf(f, 1, nil)
+		b := f.node(nil)
+		b.lease(work, 1) // it knows the topic as it was
+		a.topic("orders", 3, nil)
+		a.publish("orders", 2, "x")
+		ms := a.lease(work, 1)
+		if got := b.codes(Ack, 0, receipts(ms)...); got[0] != "" {
+			t.Errorf("ack at the other node: %q", got)
+		}
+		a.done(work)
+	})
+}

@@ -10,6 +10,7 @@ import (
 	"github.com/forebaymq/forebay/api"
 	"github.com/forebaymq/forebay/leases/journal"
 	"github.com/forebaymq/forebay/leases/store"
+	"github.com/forebaymq/forebay/metadata"
 )
 
 // TestOpeningOfUnknownOutcome: an opening whose answer is lost is made again; consumers do not see it.
@@ -173,4 +174,23 @@ func TestDeletedSubscriptionsLeaveRedis(t *testing.T) {
 			t.Errorf("lease: %v", err)
 		}
 	})
+}
+
+func TestToAudit(t *testing.T) {
+	mk := func(id metadata.SubscriptionID, used, audited int64, waiting bool) *active {
+		a := &active{id: id, line: newLine()}
+		a.used.Store(used)
+		a.audited.Store(audited)
+		if waiting {
+			a.line.waiting.Store(1)
+		}
+		return a
+	}
+	all := []*active{mk(1, 100, 30, false), mk(2, 10, 20, true), mk(3, 10, 10, false), mk(4, 200, 10, false), mk(5, 100, 0, false)}
+	if got := toAudit(slices.Clone(all), 50, 10); !slices.Equal(got, []metadata.SubscriptionID{5, 4, 2, 1}) {
+		t.Errorf("%v", got)
+	}
+	if got := toAudit(slices.Clone(all), 50, 2); !slices.Equal(got, []metadata.SubscriptionID{5, 4}) {
+		t.Errorf("at most two: %v", got)
+	}
 }

@@ -38,21 +38,13 @@ func (e *Engine) Settle(ctx context.Context, r SettleRequest) ([]SettleResult, e
 		return nil, err
 	}
 	q.used.Store(e.now())
-	results := make([]SettleResult, len(r.Receipts))
-	receipts := make([]store.Receipt, 0, len(r.Receipts))
-	at := make([]int, 0, len(r.Receipts)) // place of each receipt in the request
-	for i, text := range r.Receipts {
-		results[i].Receipt = text
-		receipt, ok := parseReceipt(text)
-		switch {
-		case !ok:
-			results[i].Code = api.CodeInvalidRequest
-		case int(receipt.Partition) >= q.topic.Config.Partitions:
-			results[i].Code = api.CodeLeaseLost // well-formed, but nothing that this subscription has leased
-		default:
-			receipts = append(receipts, receipt)
-			at = append(at, i)
+	results, receipts, at := sortReceipts(r.Receipts, q.topic.Config.Partitions)
+	if len(at) < len(results) {
+		// A partition that this node has not heard of may have been added, and leased from, on another one.
+		if q, err = e.resolve(ctx, r.Name); err != nil {
+			return nil, err
 		}
+		results, receipts, at = sortReceipts(r.Receipts, q.topic.Config.Partitions)
 	}
 	if len(receipts) == 0 {
 		return results, nil
@@ -98,6 +90,28 @@ func (e *Engine) Settle(ctx context.Context, r SettleRequest) ([]SettleResult, e
 	}
 	e.m.settled(r.Kind, len(at)-lost, lost)
 	return results, nil
+}
+
+// sortReceipts takes receipts apart. at is the place in the request of each that may be a lease of a topic with so many partitions; the results
+// of the others are made.
+func sortReceipts(texts []string, partitions int) (results []SettleResult, receipts []store.Receipt, at []int) {
+	results = make([]SettleResult, len(texts))
+	receipts = make([]store.Receipt, 0, len(texts))
+	at = make([]int, 0, len(texts))
+	for i, text := range texts {
+		results[i].Receipt = text
+		receipt, ok := parseReceipt(text)
+		switch {
+		case !ok:
+			results[i].Code = api.CodeInvalidRequest
+		case int(receipt.Partition) >= partitions:
+			results[i].Code = api.CodeLeaseLost // well-formed, but nothing that this subscription can have leased
+		default:
+			receipts = append(receipts, receipt)
+			at = append(at, i)
+		}
+	}
+	return results, receipts, at
 }
 
 // settle runs an operation on leases.

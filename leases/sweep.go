@@ -1,7 +1,9 @@
 package leases
 
 import (
+	"cmp"
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -16,6 +18,10 @@ const (
 	// recheckParked: a subscription for which somebody waits is looked at so often, whatever is heard of it. Redis may have been emptied, or
 	// a message lost.
 	recheckParked = 2 * time.Second
+	// recheckCost keeps that from being all that a node does when thousands of subscriptions are waited for: so long for each.
+	recheckCost = 2 * time.Millisecond
+	// auditMost is how many subscriptions one round audits: those whose last audit is longest ago.
+	auditMost = 500
 )
 
 // forEach calls f for each subscription, some at a time. Those that do not exist any more are removed from Redis.
@@ -91,19 +97,22 @@ func (e *Engine) sweep(ctx context.Context) {
 		q.line.stir() // something is due: that is enough of a reason
 		return err
 	})
-	now := e.o.Clock.Now()
+	var parked []*line
 	for _, a := range e.all() {
-		a.line.recheck(now)
+		if a.line.waiting.Load() > 0 {
+			parked = append(parked, a.line)
+		}
+	}
+	before := e.o.Clock.Now().Add(-max(recheckParked, time.Duration(len(parked))*recheckCost))
+	for _, l := range parked {
+		l.recheck(before)
 	}
 }
 
-// recheck stirs a line that has not been looked at for a while.
-func (l *line) recheck(now time.Time) {
-	if l.waiting.Load() == 0 {
-		return
-	}
+// recheck stirs a line that has not been looked at since before.
+func (l *line) recheck(before time.Time) {
 	l.mu.Lock()
-	old := now.Sub(l.mu.lookedAt) >= recheckParked
+	old := !l.mu.lookedAt.After(before)
 	l.mu.Unlock()
 	if old {
 		l.stir()
@@ -133,17 +142,23 @@ func (e *Engine) rescueLoop(ctx context.Context) {
 func (e *Engine) auditLoop(ctx context.Context) {
 	e.every(ctx, e.o.AuditInterval, func(ctx context.Context) {
 		since := e.now() - 2*e.o.AuditInterval.Milliseconds()
-		var ids []metadata.SubscriptionID
-		for _, a := range e.all() {
-			if a.used.Load() >= since || a.line.waiting.Load() > 0 {
-				ids = append(ids, a.id)
-			}
-		}
-		e.forEach(ctx, ids, "audit", e.audit)
+		e.forEach(ctx, toAudit(e.all(), since, auditMost), "audit", e.audit)
 	})
 }
 
+// toAudit gives the subscriptions that were used since a moment, or are waited for: at most so many, those whose last audit is longest ago.
+func toAudit(all []*active, since int64, most int) []metadata.SubscriptionID {
+	inUse := slices.DeleteFunc(all, func(a *active) bool { return a.used.Load() < since && a.line.waiting.Load() == 0 })
+	slices.SortFunc(inUse, func(a, b *active) int { return cmp.Compare(a.audited.Load(), b.audited.Load()) })
+	var ids []metadata.SubscriptionID
+	for _, a := range inUse[:min(len(inUse), most)] {
+		ids = append(ids, a.id)
+	}
+	return ids
+}
+
 func (e *Engine) audit(ctx context.Context, q *queue) error {
+	q.audited.Store(e.now())
 	var r store.Repairs
 	var f *store.Effects
 	err := e.call(ctx, q, func(ctx context.Context) (err error) {

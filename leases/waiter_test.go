@@ -192,9 +192,9 @@ func TestLineDue(t *testing.T) {
 	if due, empty := l.rest(); due != early || empty {
 		t.Errorf("due %v, empty %v", due, empty)
 	}
-	l.recheck(l.now.Add(recheckParked - 1))
+	l.recheck(l.now.Add(-1))
 	l.expect(10, 0)
-	l.recheck(l.now.Add(recheckParked))
+	l.recheck(l.now)
 	l.expect(10, 1, "a")
 	if due, empty := l.rest(); !due.IsZero() || !empty {
 		t.Errorf("after a look: due %v, empty %v", due, empty)
