@@ -20,7 +20,12 @@ const (
 
 // lane takes the lowest lane that is free for all of the subscriptions, and waits until there is one.
 func (j *Journal) lane(ctx context.Context, ids []metadata.SubscriptionID) (lane int, release func(), err error) {
-	take := func(busy laneSet) laneSet { return ^busy & -^busy & allLanes } // the lowest that is not busy
+	take := func(busy laneSet) laneSet {
+		if busy&claim != 0 {
+			return 0
+		}
+		return ^busy & -^busy & allLanes // the lowest that is not busy
+	}
 	set, release, err := j.takeLanes(ctx, ids, take)
 	for set > 1 {
 		set >>= 1
@@ -29,8 +34,7 @@ func (j *Journal) lane(ctx context.Context, ids []metadata.SubscriptionID) (lane
 	return lane, release, err
 }
 
-// everyLane waits until nobody writes the subscription, and keeps others from it. It takes the lanes as they become free, so that writes which
-// never cease cannot keep it waiting; the claim is held by one call at a time, so that no two wait for each other.
+// everyLane waits until nobody writes the subscription, and keeps others from it: from the moment on at which it has the claim, no write begins.
 func (j *Journal) everyLane(ctx context.Context, id metadata.SubscriptionID) (release func(), err error) {
 	ids, held := []metadata.SubscriptionID{id}, laneSet(0)
 	for held != allLanes|claim {

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -41,7 +42,6 @@ type simShard struct {
 	pointers map[int64]Pointer
 	dirty    map[int64]int64 // pointers that changed or ended, with the sequence of the change
 	marked   bool
-	next     int64 // offsets below have been handed out
 }
 
 func (s *simShard) clone() *simShard {
@@ -98,7 +98,10 @@ type simPointer struct {
 	step  int
 }
 
+// The goroutines of a simulation wake up one another, so several may run at a time: mu is for what they share. The test itself does something
+// only while all of them wait.
 type sim struct {
+	mu    sync.Mutex
 	t     *testing.T
 	rng   *rand.Rand
 	log   *memLog
@@ -174,7 +177,9 @@ type simLog struct {
 
 func (l simLog) Append(ctx context.Context, tenant, topic string, records []Record) ([]int64, error) {
 	a := &simAppend{node: l.node, records: slices.Clone(records), answer: make(chan error)}
-	l.w.waiting = append(l.w.waiting, a) // one goroutine runs at a time: the test waits for all others
+	l.w.mu.Lock()
+	l.w.waiting = append(l.w.waiting, a)
+	l.w.mu.Unlock()
 	select {
 	case err := <-a.answer:
 		if err != nil {
@@ -291,6 +296,8 @@ func (w *sim) flush(node int) {
 	w.writes++
 	go func() {
 		_, err := w.nodes[node].Write(w.t.Context(), tenant, entries)
+		w.mu.Lock()
+		defer w.mu.Unlock()
 		w.writes--
 		if err != nil {
 			return
@@ -355,49 +362,59 @@ func (w *sim) open(node int) {
 	w.opening[node] = true
 	w.writes++
 	go func() {
-		defer func() { w.writes--; w.opening[node] = false }()
-		for {
-			life, step := w.life, w.step
-			loaded, err := w.nodes[node].Load(w.t.Context(), tenant, simSub)
-			if w.t.Context().Err() != nil {
-				return // the test has failed
-			}
-			if err != nil {
-				w.t.Error(err)
-				return
-			}
-			var entries []Entry
-			var keep [simPartitions]bool
-			var over [simPartitions]int64 // what Redis was found to have
-			for p := range simPartitions {
-				state := loaded.Shards[int32(p)]
-				if state == nil {
-					state = &Shard{}
-				}
-				opening, have := *state, Version{w.redis[p].inc, w.redis[p].seq}
-				over[p] = have.Incarnation
-				if keep[p] = have.Incarnation > 0 && !have.Less(loaded.Written[int32(p)]); opening.Version.Less(have) {
-					opening.Version = have
-				}
-				entries = append(entries, Entry{Key: at(simSub, int32(p)), Shard: &opening, Open: true})
-			}
-			offsets, err := w.nodes[node].Write(w.t.Context(), tenant, entries)
-			if errors.Is(err, ErrStale) {
-				w.stale++
-				continue
-			}
-			if err != nil {
-				return
-			}
-			for p := range simPartitions {
-				if life == w.life && w.redis[p].inc < offsets[p]+1 && (keep[p] || w.redis[p].inc == over[p]) {
-					w.load(p, offsets[p]+1, keep[p], loaded, step)
-				}
-			}
-			return
+		for !w.openOnce(node) {
 		}
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.writes--
+		w.opening[node] = false
 	}()
 	synctest.Wait()
+}
+
+// openOnce is one attempt; done, unless somebody was in the way.
+func (w *sim) openOnce(node int) (done bool) {
+	w.mu.Lock()
+	life, step := w.life, w.step
+	w.mu.Unlock()
+	loaded, err := w.nodes[node].Load(w.t.Context(), tenant, simSub)
+	if w.t.Context().Err() != nil {
+		return true // the test has failed
+	}
+	if err != nil {
+		w.complain("load: %v", err)
+		return true
+	}
+	var entries []Entry
+	var keep [simPartitions]bool
+	var over [simPartitions]int64 // what Redis was found to have
+	w.mu.Lock()
+	for p := range simPartitions {
+		state := loaded.Shards[int32(p)]
+		if state == nil {
+			state = &Shard{}
+		}
+		opening, have := *state, Version{w.redis[p].inc, w.redis[p].seq}
+		over[p] = have.Incarnation
+		if keep[p] = have.Incarnation > 0 && !have.Less(loaded.Written[int32(p)]); opening.Version.Less(have) {
+			opening.Version = have
+		}
+		entries = append(entries, Entry{Key: at(simSub, int32(p)), Shard: &opening, Open: true})
+	}
+	w.mu.Unlock()
+	offsets, err := w.nodes[node].Write(w.t.Context(), tenant, entries)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if errors.Is(err, ErrStale) {
+		w.stale++
+		return false
+	}
+	for p := range simPartitions {
+		if err == nil && life == w.life && w.redis[p].inc < offsets[p]+1 && (keep[p] || w.redis[p].inc == over[p]) {
+			w.load(p, offsets[p]+1, keep[p], loaded, step)
+		}
+	}
+	return true
 }
 
 // load is what the store does with an opened shard.
@@ -470,57 +487,64 @@ func (w *sim) seek(node, p int) {
 	w.seeking++
 	w.sought = p
 	go func() {
-		defer func() { w.writes--; w.seeking-- }()
-		for {
-			entries := []Entry{seek(at(simSub, int32(p)), to)}
-			kept := map[int64]Pointer{}
-			for _, o := range slices.Sorted(maps.Keys(w.redis[p].pointers)) {
-				if v := w.redis[p].pointers[o]; v.Kind == Dead && o < to {
-					v.Version = Version{}
-					kept[o] = v
-					entries = append(entries, Entry{Key: at(simSub, int32(p)), Pointer: &v})
-				} else {
-					entries = append(entries, Entry{Key: at(simSub, int32(p)), Remove: o})
-				}
-			}
-			offsets, err := w.nodes[node].Write(w.t.Context(), tenant, entries)
-			if err != nil {
-				if w.t.Context().Err() != nil {
-					return
-				}
-				continue
-			}
-			inc := offsets[0] + 1
-			k := &known{epoch: inc, rebuilt: max(inc, w.known[p].rebuilt), acked: map[int64]int{}, ever: map[int64]bool{}, pointers: map[int64]simPointer{}, ghosts: w.known[p].ghosts}
-			for o := range to {
-				k.acked[o], k.ever[o] = w.step, true
-			}
-			for _, o := range slices.Sorted(maps.Keys(kept)) {
-				v := kept[o]
-				v.Version = Version{Incarnation: inc}
-				kept[o] = v
-			}
-			for o := range w.redis[p].dirty { // dead letters that another node is writing
-				k.ghosts[o] = true
-			}
-			for o := range w.redis[p].pointers { // and those that came while the seek was under way
-				if _, ok := kept[o]; !ok {
-					k.ghosts[o] = true
-				}
-			}
-			for o := range kept { // or went
-				if _, ok := w.redis[p].pointers[o]; !ok {
-					k.ghosts[o] = true
-				}
-			}
-			w.known[p] = k
-			if now := w.redis[p].inc; now > 0 && now < inc {
-				w.redis[p] = &simShard{inc: inc, frontier: to, settled: map[int64]bool{}, pointers: kept, dirty: map[int64]int64{}}
-			}
-			return
+		for !w.seekOnce(node, p, to) {
 		}
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.writes--
+		w.seeking--
 	}()
 	synctest.Wait()
+}
+
+func (w *sim) seekOnce(node, p int, to int64) (done bool) {
+	entries := []Entry{seek(at(simSub, int32(p)), to)}
+	kept := map[int64]Pointer{}
+	w.mu.Lock()
+	for _, o := range slices.Sorted(maps.Keys(w.redis[p].pointers)) {
+		if v := w.redis[p].pointers[o]; v.Kind == Dead && o < to {
+			v.Version = Version{}
+			kept[o] = v
+			entries = append(entries, Entry{Key: at(simSub, int32(p)), Pointer: &v})
+		} else {
+			entries = append(entries, Entry{Key: at(simSub, int32(p)), Remove: o})
+		}
+	}
+	w.mu.Unlock()
+	offsets, err := w.nodes[node].Write(w.t.Context(), tenant, entries)
+	if err != nil {
+		return w.t.Context().Err() != nil
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	inc := offsets[0] + 1
+	k := &known{epoch: inc, rebuilt: max(inc, w.known[p].rebuilt), acked: map[int64]int{}, ever: map[int64]bool{}, pointers: map[int64]simPointer{}, ghosts: w.known[p].ghosts}
+	for o := range to {
+		k.acked[o], k.ever[o] = w.step, true
+	}
+	for o, v := range kept {
+		v.Version = Version{Incarnation: inc}
+		kept[o] = v
+	}
+	// Dead letters that another node is writing, and those that came or went while the seek was under way.
+	for o := range w.redis[p].dirty {
+		k.ghosts[o] = true
+	}
+	for o := range w.redis[p].pointers {
+		if _, ok := kept[o]; !ok {
+			k.ghosts[o] = true
+		}
+	}
+	for o := range kept {
+		if _, ok := w.redis[p].pointers[o]; !ok {
+			k.ghosts[o] = true
+		}
+	}
+	w.known[p] = k
+	if now := w.redis[p].inc; now > 0 && now < inc {
+		w.redis[p] = &simShard{inc: inc, frontier: to, settled: map[int64]bool{}, pointers: kept, dirty: map[int64]int64{}}
+	}
+	return true
 }
 
 // check loads and compares with what is known.
