@@ -32,6 +32,7 @@ func TestDocumentedFormat(t *testing.T) {
 		fmt.Sprintf("| n, bytes | reason, at most %d bytes |", maxReasonBytes),
 		fmt.Sprintf("| byte | flags: %d = all dead letters", taskAll),
 		fmt.Sprintf("| n, bytes | state, at most %d bytes |", maxStateBytes),
+		fmt.Sprintf("with more than %d of", crowd),
 		fmt.Sprintf("stays for %d minutes**", DefaultGrace/time.Minute),
 	} {
 		if !strings.Contains(doc, line) {

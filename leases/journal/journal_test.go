@@ -40,7 +40,7 @@ func removal(k ShardKey, v Version, offset int64) Entry {
 func TestWriteAndLoad(t *testing.T) {
 	log := newMemLog()
 	j := open(t, log, nil)
-	if diff := cmp.Diff(&Loaded{Shards: map[int32]*Shard{}, Written: map[int32]Version{}, Pointers: map[int32]map[int64]Pointer{}, Tasks: map[string]Task{}}, j.loaded(t, 7)); diff != "" {
+	if diff := cmp.Diff(&Loaded{Shards: map[int32]*Shard{}, Pointers: map[int32]map[int64]Pointer{}, Tasks: map[string]Task{}}, j.loaded(t, 7)); diff != "" {
 		t.Fatal(diff)
 	}
 	inc := j.must(t, opening(at(7, 0), 0, Shard{Frontier: 3}), opening(at(7, 2), 0, Shard{}))
@@ -65,7 +65,6 @@ func TestWriteAndLoad(t *testing.T) {
 			0: {Version: Version{a, 4}, Frontier: 10, Settled: []Range{{11, 12}, {13, 20}}},
 			2: {Version: Version{b, 0}},
 		},
-		Written:  map[int32]Version{0: {a, 4}, 2: {}},
 		Pointers: map[int32]map[int64]Pointer{0: {12: retry, 4: dead, 1 << 40: later}},
 		Tasks:    map[string]Task{"t1": task},
 	}
@@ -83,7 +82,7 @@ func TestWriteAndLoad(t *testing.T) {
 	if err := j.RemoveTask(t.Context(), tenant, 7, "t1"); err != nil {
 		t.Fatal(err)
 	}
-	want.Shards[0], want.Written[0] = &Shard{Version: Version{a, 9}, Frontier: 21}, Version{a, 9}
+	want.Shards[0] = &Shard{Version: Version{a, 9}, Frontier: 21}
 	delete(want.Pointers[0], 12)
 	delete(want.Tasks, "t1")
 	log.compact(true)

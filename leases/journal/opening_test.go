@@ -44,9 +44,8 @@ func TestOpeningsAtTheSameTime(t *testing.T) {
 		if err := errors.Join(one, two); !errors.Is(err, ErrStale) || api.CodeOf(err) != api.CodeLeasesUnavailable {
 			t.Errorf("the loser got %v", err)
 		}
-		l := a.loaded(t, 1)
-		if s := l.Shards[0]; s.Incarnation <= first || s.Frontier != 5 || l.Written[0] != (Version{}) {
-			t.Errorf("got %+v, written %+v", s, l.Written[0])
+		if s := a.loaded(t, 1).Shards[0]; s.Incarnation <= first || s.Frontier != 5 {
+			t.Errorf("got %+v", s)
 		}
 		if n := value(t, a.m.stale) + value(t, b.m.stale); n != 1 {
 			t.Errorf("%d stale openings were counted", n)
@@ -83,9 +82,6 @@ func TestSeekIsNotOvertaken(t *testing.T) {
 		l := open(t, log, nil).loaded(t, 1)
 		if diff := cmp.Diff(&Shard{Version: Version{Incarnation: sought}, Frontier: 10}, l.Shards[0]); diff != "" {
 			t.Errorf("compacted %v: %s", compacted, diff)
-		}
-		if l.Written[0] != (Version{Incarnation: sought}) {
-			t.Errorf("written: %+v", l.Written[0])
 		}
 	}
 	// What follows carries on from the seek.
@@ -208,6 +204,32 @@ func TestNextOpeningCleansUp(t *testing.T) {
 	}
 	if l := open(t, log, nil).loaded(t, 1); l.Shards[0].Frontier != 10 || len(l.Pointers) != 0 {
 		t.Errorf("got %+v", l)
+	}
+}
+
+// Nodes that come and go in one incarnation leave a state each. An opening lets go of them.
+func TestCrowd(t *testing.T) {
+	log := newMemLog()
+	k := at(1, 0)
+	inc := open(t, log, nil).must(t, opening(k, 0, Shard{}))[0] + 1
+	seq := int64(0)
+	for !open(t, log, nil).loaded(t, 1).Crowded[0] {
+		seq++
+		if seq > 2*crowd {
+			t.Fatalf("%d writers are no crowd", seq)
+		}
+		open(t, log, nil).must(t, flush(k, Version{inc, seq}, seq))
+	}
+	j := open(t, log, nil)
+	inc = j.must(t, opening(k, inc, Shard{Frontier: seq}))[0] + 1
+	j.must(t, flush(k, Version{inc, seq + 1}, seq+1))
+	log.compact(true)
+	l := open(t, log, nil).loaded(t, 1)
+	if l.Crowded != nil || l.Shards[0].Frontier != seq+1 {
+		t.Errorf("got %+v, crowded %v", l.Shards[0], l.Crowded)
+	}
+	if n := log.live(); n != 2 {
+		t.Errorf("%d records are left, want the opening and the state", n)
 	}
 }
 

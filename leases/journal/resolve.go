@@ -194,17 +194,6 @@ func (s *shardRecords) version() Version {
 	return v
 }
 
-// written is the highest version among the seek and the reports.
-func (s *shardRecords) written() Version {
-	v := Version{Incarnation: s.seek.incarnation}
-	for i := range s.reports {
-		if w := (Version{s.reports[i].incarnation, s.reports[i].sequence}); v.Less(w) {
-			v = w
-		}
-	}
-	return v
-}
-
 // state puts together what is settled. Failed records above the frontier are not, and a record of them counts more than one that
 // says otherwise: it may have been redriven.
 func (s *shardRecords) state() *Shard {
@@ -232,13 +221,21 @@ func (s *shardRecords) state() *Shard {
 	return &Shard{Version: s.version(), Frontier: frontier, Settled: settled, Skipped: f.skipped}
 }
 
+// crowd is how many states of a shard are no crowd: those of some nodes with some lanes each.
+const crowd = 32
+
 // loaded gives what a caller of Load sees.
 func (rs *records) loaded() *Loaded {
-	l := &Loaded{Shards: map[int32]*Shard{}, Written: map[int32]Version{}, Pointers: map[int32]map[int64]Pointer{}, Tasks: rs.tasks}
+	l := &Loaded{Shards: map[int32]*Shard{}, Pointers: map[int32]map[int64]Pointer{}, Tasks: rs.tasks}
 	for partition, s := range rs.shards {
 		if s.opened() {
 			l.Shards[partition] = s.state()
-			l.Written[partition] = s.written()
+		}
+		if len(s.reports)+len(s.openings) > crowd {
+			if l.Crowded == nil {
+				l.Crowded = map[int32]bool{}
+			}
+			l.Crowded[partition] = true
 		}
 		live := map[int64]Pointer{}
 		for o, p := range s.pointers {

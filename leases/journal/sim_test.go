@@ -377,7 +377,7 @@ func (w *sim) openOnce(node int) (done bool) {
 	w.mu.Lock()
 	life, step := w.life, w.step
 	w.mu.Unlock()
-	loaded, err := w.nodes[node].Load(w.t.Context(), tenant, simSub)
+	loaded, reported, err := w.nodes[node].LoadReported(w.t.Context(), tenant, simSub)
 	if w.t.Context().Err() != nil {
 		return true // the test has failed
 	}
@@ -396,7 +396,7 @@ func (w *sim) openOnce(node int) (done bool) {
 		}
 		opening, have := *state, Version{w.redis[p].inc, w.redis[p].seq}
 		over[p] = have.Incarnation
-		if keep[p] = have.Incarnation > 0 && !have.Less(loaded.Written[int32(p)]); opening.Version.Less(have) {
+		if keep[p] = have.Incarnation > 0 && !have.Less(reported[int32(p)]); opening.Version.Less(have) {
 			opening.Version = have
 		}
 		entries = append(entries, Entry{Key: at(simSub, int32(p)), Shard: &opening, Open: true})

@@ -99,9 +99,9 @@ type Target struct {
 // Loaded is what the journal knows about one subscription.
 type Loaded struct {
 	Shards map[int32]*Shard // partitions never opened are absent
-	// Written is the newest version of each shard that somebody journalled after its incarnation had begun, or that a seek began. A Redis that has
-	// this version or a higher one is not behind the journal, though an opening may have begun a later incarnation that nobody used.
-	Written  map[int32]Version
+	// Crowded are shards with records of many writers in one incarnation: nodes have come and gone. An opening that carries on, with whatever Redis has,
+	// lets go of them.
+	Crowded  map[int32]bool
 	Pointers map[int32]map[int64]Pointer // by partition and offset; those that a later incarnation's opening dropped are not in it
 	Tasks    map[string]Task
 }
