@@ -15,6 +15,8 @@ const (
 	redriveStep = 1000
 	// taskProgress is how often the progress of a task is journalled, and cancellations of other nodes are looked for.
 	taskProgress = time.Second
+	// noteShare bounds the part of its time that a runner spends on that.
+	noteShare = 10
 	// runnerLease is how long a runner that is not heard of keeps others from the task.
 	runnerLease = 5 * time.Second
 	// taskRetry is the pause after a step that failed.
@@ -161,8 +163,8 @@ func (e *Engine) Task(ctx context.Context, n Name, id string) (*Task, error) {
 	return taskView(t), nil
 }
 
-// CancelTask ends a task that runs, and answers what it is then; one that has ended is only shown. What was redriven stays so. The node that works on
-// it ends within a second. NOT_FOUND.
+// CancelTask ends a task that runs, and answers what it is then; one that has ended is only shown. What was redriven stays so. The cancellation is
+// journalled; a hint in Redis tells the node that works on the task at once, and without it that node sees it within a second or so. NOT_FOUND.
 func (e *Engine) CancelTask(ctx context.Context, n Name, id string) (*Task, error) {
 	q, t, err := e.task(ctx, n, id)
 	if err != nil {
@@ -175,17 +177,47 @@ func (e *Engine) CancelTask(ctx context.Context, n Name, id string) (*Task, erro
 	if err := e.o.Journal.PutTask(ctx, q.sub.Tenant, cancelMark(&t, now)); err != nil {
 		return nil, err
 	}
+	e.stop(ctx, q, id)
+	if _, last, err := e.task(ctx, n, id); err == nil {
+		return taskView(last), nil
+	}
+	t.State, t.Updated = taskCancelled, now // it is, whatever the second look came upon
+	return taskView(t), nil
+}
+
+const (
+	// stopHint is how long a hint that a task was cancelled stays.
+	stopHint = time.Minute
+	// stopPoll and stopPolls bound how long a cancellation waits for the node that works on the task.
+	stopPoll  = 50 * time.Millisecond
+	stopPolls = 30
+)
+
+// stop tells the node that works on a task that it is cancelled, and waits a moment until it has stopped. It is a courtesy: the cancellation is
+// journalled before.
+func (e *Engine) stop(ctx context.Context, q *queue, id string) {
 	if r := e.runner(id); r != nil {
 		r.cancel(errTaskCancelled)
 		select {
-		case <-r.ended: // nothing more is redriven on this node, at least
+		case <-r.ended:
 		case <-ctx.Done():
 		}
-		t.Done = max(t.Done, r.view().Done)
+		return
 	}
-	t.State, t.Updated = taskCancelled, now
-	return taskView(t), nil
+	if _, err := e.o.Store.Lock(ctx, &q.store, stopName(id), e.admin.holder, stopHint); err != nil {
+		return
+	}
+	for range stopPolls {
+		if holder, err := e.o.Store.Held(ctx, &q.store, runnerName(id)); err != nil || holder == "" || !e.pause(ctx, stopPoll) {
+			return
+		}
+	}
 }
+
+// runnerName and stopName are the hints that somebody works on a task, and that it was cancelled.
+func runnerName(id string) string { return "redrive:" + id }
+
+func stopName(id string) string { return "stop:" + id }
 
 // task finds a task, linearizably.
 func (e *Engine) task(ctx context.Context, n Name, id string) (*queue, journal.Task, error) {

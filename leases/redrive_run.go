@@ -43,7 +43,6 @@ func (r *runner) run(ctx context.Context) {
 
 // attempt goes on with the task from its record in the journal.
 func (r *runner) attempt(ctx context.Context) error {
-	e, q := r.e, r.q
 	if err := r.keep(ctx); err != nil {
 		return err
 	}
@@ -51,49 +50,91 @@ func (r *runner) attempt(ctx context.Context) error {
 		return err
 	}
 	t := r.view()
-	left, err := e.countDead(ctx, q, &t)
+	left, err := r.e.countDead(ctx, r.q, &t)
 	if err != nil {
 		return err
 	}
 	r.progress(max(t.Total-left, t.Done) - t.Done) // what a runner did that died before it said so
-	p := newPace(t.Rate, e.o.Clock.Now())
-	noted := e.o.Clock.Now()
+	// What dies again does so later than the task began, by a clock of milliseconds: so it is not selected twice.
+	if !r.e.pause(ctx, 2*time.Millisecond) {
+		return context.Cause(ctx)
+	}
+	now := r.e.o.Clock.Now()
+	d := &drive{runner: r, pace: newPace(t.Rate, now), kept: now, noted: now, every: taskProgress}
 	for {
 		// Passes over the selection until one finds nothing: what a loss of Redis has brought back is found by the next.
 		found := 0
 		for selection := range taskSelections(&t) {
-			for cursor, more := "", true; more; {
-				n, err := r.allowed(ctx, p)
-				if err != nil {
-					return err
-				}
-				var done int
-				var f *store.Effects
-				err = e.call(ctx, q, func(ctx context.Context) (err error) {
-					done, cursor, f, err = e.o.Store.Redrive(ctx, &q.store, selection, n, cursor)
-					return err
-				})
-				if err != nil {
-					return err
-				}
-				p.took(done)
-				found += done
-				more = cursor != ""
-				r.progress(int64(done))
-				e.admin.m.redriven.Add(float64(done))
-				e.effects(q, f)
-				if now := e.o.Clock.Now(); now.Sub(noted) >= taskProgress {
-					noted = now
-					if err := r.note(ctx); err != nil {
-						return err
-					}
-				}
+			n, err := d.all(ctx, selection)
+			found += n
+			if err != nil {
+				return err
 			}
 		}
 		if found == 0 {
 			return r.finish(ctx)
 		}
 	}
+}
+
+// drive is what an attempt keeps.
+type drive struct {
+	*runner
+	pace  *pace
+	kept  time.Time // when the hint was renewed
+	noted time.Time // when the progress was journalled
+	every time.Duration
+}
+
+// all redrives a selection, and says how many that were.
+func (d *drive) all(ctx context.Context, selection store.Selection) (found int, err error) {
+	for cursor, more := "", true; more; more = cursor != "" {
+		n, err := d.allowed(ctx, d.pace)
+		if err != nil {
+			return found, err
+		}
+		if err := d.stopped(ctx); err != nil {
+			return found, err
+		}
+		var done int
+		var f *store.Effects
+		err = d.e.call(ctx, d.q, func(ctx context.Context) (err error) {
+			done, cursor, f, err = d.e.o.Store.Redrive(ctx, &d.q.store, selection, n, cursor)
+			return err
+		})
+		if err != nil {
+			return found, err
+		}
+		d.pace.took(done)
+		found += done
+		d.progress(int64(done))
+		d.e.admin.m.redriven.Add(float64(done))
+		d.e.effects(d.q, f)
+		if err := d.report(ctx); err != nil {
+			return found, err
+		}
+	}
+	return found, nil
+}
+
+// report renews the hint and journals the progress, where it is time.
+func (d *drive) report(ctx context.Context) error {
+	now := d.e.o.Clock.Now()
+	if now.Sub(d.kept) >= taskProgress {
+		d.kept = now
+		if err := d.keep(ctx); err != nil {
+			return err
+		}
+	}
+	if now.Sub(d.noted) < d.every {
+		return nil
+	}
+	if err := d.note(ctx); err != nil {
+		return err
+	}
+	d.noted = d.e.o.Clock.Now()
+	d.every = max(taskProgress, noteShare*d.noted.Sub(now)) // with very many dead letters a look at the journal takes its time
+	return nil
 }
 
 // allowed waits until the pace lets some records go, and says how many.
@@ -121,7 +162,16 @@ func (r *runner) keep(ctx context.Context) error {
 	return nil
 }
 
-func (r *runner) lockName() string { return "redrive:" + r.view().ID }
+func (r *runner) lockName() string { return runnerName(r.view().ID) }
+
+// stopped says whether the task was cancelled on another node, as far as Redis has it.
+func (r *runner) stopped(ctx context.Context) error {
+	holder, err := r.e.o.Store.Held(ctx, &r.q.store, stopName(r.view().ID))
+	if err == nil && holder != "" {
+		return r.refresh(ctx)
+	}
+	return err
+}
 
 // giveBack lets another node go on at once, and from where this one came.
 func (r *runner) giveBack(note bool) {
@@ -164,11 +214,8 @@ func (r *runner) progress(n int64) {
 	r.mu.task.Updated = max(r.e.now(), r.mu.task.Updated)
 }
 
-// note journals the progress, renews the hint, and sees whether the task was cancelled.
+// note journals the progress, and sees whether the task was cancelled.
 func (r *runner) note(ctx context.Context) error {
-	if err := r.keep(ctx); err != nil {
-		return err
-	}
 	if err := r.refresh(ctx); err != nil {
 		return err
 	}

@@ -83,6 +83,15 @@ func (s *Store) Lock(ctx context.Context, q *Queue, name, holder string, ttl tim
 	return true, nil
 }
 
+// Held says who holds a hint, "" when nobody does.
+func (s *Store) Held(ctx context.Context, q *Queue, name string) (holder string, err error) {
+	holder, err = s.c.Get(ctx, s.named(q, keyHints, name)).Result()
+	if err != nil && !errors.Is(err, redis.Nil) {
+		return "", unavailable(err)
+	}
+	return holder, nil
+}
+
 // Unlock gives a hint back, if the holder has it.
 func (s *Store) Unlock(ctx context.Context, q *Queue, name, holder string) error {
 	key := s.named(q, keyHints, name)
