@@ -13,6 +13,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/forebaymq/forebay/api"
+	"github.com/forebaymq/forebay/leases/journal"
+	"github.com/forebaymq/forebay/leases/store"
 	"github.com/forebaymq/forebay/metadata"
 )
 
@@ -194,7 +196,19 @@ func TestDeletedIsDeleted(t *testing.T) {
 		if got := b.ackAll(name); !slices.Equal(got, []string{"v0", "v1", "v2", "v3"}) {
 			t.Fatalf("delivered %q", got)
 		}
-		// Nothing is left of the first one, also not of what a node put there that heard of it late.
+		// A node that has not heard of it puts something back. Nobody can reach it, and it does not stay.
+		late := journal.Entry{Key: journal.ShardKey{Subscription: first.ID}, Shard: &journal.Shard{Frontier: 3}, Open: true}
+		offsets, err := b.engine.o.Journal.Write(t.Context(), fabricTenant, []journal.Entry{late})
+		if err != nil {
+			t.Fatal(err)
+		}
+		put := store.LoadRequest{Incarnation: offsets[0] + 1, Shard: journal.Shard{Version: journal.Version{Incarnation: offsets[0] + 1}, Frontier: 3}}
+		if err := b.store.Load(t.Context(), &store.Queue{ID: first.ID}, []store.LoadRequest{put}); err != nil {
+			t.Fatal(err)
+		}
+		if got := a.stats(name); got.Subscription.ID != second.ID || got.Partitions[0].Frontier != 4 {
+			t.Fatalf("statistics %+v", got)
+		}
 		time.Sleep(45 * time.Second)
 		synctest.Wait()
 		loaded, err := a.engine.o.Journal.Load(t.Context(), fabricTenant, first.ID)

@@ -174,6 +174,52 @@ func TestCopiesWaitForTheLog(t *testing.T) {
 	})
 }
 
+// Copies that wait survive the loss of Redis, and a seek beyond them.
+func TestWaitingCopiesSurvive(t *testing.T) {
+	for _, what := range []string{"flushall", "seek"} {
+		t.Run(what, func(t *testing.T) {
+			inFabric(t, func(t *testing.T, f *fabric) {
+				var n *fabricNode
+				var broken atomic.Bool
+				broken.Store(true)
+				n = f.node(func(o *Options) {
+					o.Publisher = publisherFunc(func(ctx context.Context, topic *metadata.Topic, rs []segment.Record, ps []int32) ([]int64, error) {
+						if broken.Load() {
+							return nil, api.Errorf(api.CodeStorageUnavailable, "not now")
+						}
+						return fabricPublisher{n}.Publish(ctx, topic, rs, ps)
+					})
+				})
+				n.topic("orders", 1, nil)
+				n.topic("dlq", 1, nil)
+				name := sub("orders", "w")
+				n.subscribe(name, copiedTo("dlq"))
+				n.publish("orders", 0, "v0", "v1", "v2")
+				n.killAll(name, "bad")
+				time.Sleep(200 * time.Millisecond)
+				if what == "seek" {
+					if _, err := n.engine.Seek(t.Context(), name, SeekTarget{Latest: true}); err != nil {
+						t.Fatal(err)
+					}
+				} else {
+					f.redis.FlushAll()
+				}
+				broken.Store(false)
+				time.Sleep(20 * time.Second)
+				if got := ids(n.contents("dlq")); len(got) != 3 {
+					t.Fatalf("copies of %d deaths, want 3", len(got))
+				}
+				if p := n.stats(name).Partitions[0]; p.Frontier != 3 || p.DeadLetters != 3 || p.Lag != 0 {
+					t.Fatalf("statistics %+v", p)
+				}
+				if ms := n.lease(name, 10); len(ms) != 0 {
+					t.Fatalf("delivered %+v", ms)
+				}
+			})
+		})
+	}
+}
+
 // A record that compaction took away before it was copied is buried without a copy, as expired, and counted.
 func TestCopiesOfWhatIsGone(t *testing.T) {
 	inFabric(t, func(t *testing.T, f *fabric) {
