@@ -10,8 +10,8 @@ import (
 	"github.com/forebaymq/forebay/segment"
 )
 
-// Peek shows up to max records that would be handed out next, in that order, and changes nothing: no lease, no attempt. Between two calls others may
-// lease what it showed. A record that cannot be read is not shown. UNKNOWN_SUBSCRIPTION, RETENTION_GAP, LEASES_UNAVAILABLE, STORAGE_UNAVAILABLE.
+// Peek shows up to max records that would be handed out next, in that order, without a lease and without counting an attempt. Between two calls others
+// may lease what it showed. A record that cannot be read is not shown. UNKNOWN_SUBSCRIPTION, RETENTION_GAP, LEASES_UNAVAILABLE, STORAGE_UNAVAILABLE.
 func (e *Engine) Peek(ctx context.Context, n Name, max int) ([]PeekedRecord, error) {
 	q, err := e.resolve(ctx, n)
 	if err != nil {
@@ -33,29 +33,45 @@ func (e *Engine) Peek(ctx context.Context, n Name, max int) ([]PeekedRecord, err
 			which = append(which, int32(p))
 		}
 	}
-	var found []store.Peeked
-	var positions []store.Position
-	err = e.call(ctx, q, func(ctx context.Context) (err error) {
-		var absent []int32
-		if positions, absent, err = e.o.Store.Positions(ctx, &q.store, which); err != nil {
-			return err
-		}
-		if len(absent) > 0 {
-			return &store.NotLoadedError{Subscription: q.id, Partitions: absent}
-		}
-		found, err = e.o.Store.Peek(ctx, &q.store, max, fresh)
-		return err
-	})
+	positions, err := e.positions(ctx, q, which)
 	if err != nil {
 		return nil, err
 	}
 	if gaps := gapsAt(positions, infos); len(gaps) > 0 && !q.store.SkipGaps {
 		return nil, gapError(n, gaps)
 	}
+	if q.store.Keyed() {
+		// Only the store knows which keys are taken. What it has not been told of yet it is told now, as before a lease.
+		if _, err := e.choose(q, true, true); err != nil {
+			return nil, err
+		}
+		if _, err := e.admit(ctx, q, max, positions); err != nil {
+			return nil, err
+		}
+	}
+	var found []store.Peeked
+	if err := e.call(ctx, q, func(ctx context.Context) (err error) {
+		found, err = e.o.Store.Peek(ctx, &q.store, max, fresh)
+		return err
+	}); err != nil {
+		return nil, err
+	}
 	out, err := e.peeked(ctx, q, found, api.MaxReadBytes)
 	if err == nil && len(found) == max && len(out) < max && !q.store.Keyed() {
 		return e.peekFurther(ctx, q, found, positions, infos, out, max)
 	}
+	return out, err
+}
+
+// positions says where shards stand; those that are not loaded are opened.
+func (e *Engine) positions(ctx context.Context, q *queue, which []int32) (out []store.Position, err error) {
+	err = e.call(ctx, q, func(ctx context.Context) error {
+		var absent []int32
+		if out, absent, err = e.o.Store.Positions(ctx, &q.store, which); err == nil && len(absent) > 0 {
+			err = &store.NotLoadedError{Subscription: q.id, Partitions: absent}
+		}
+		return err
+	})
 	return out, err
 }
 

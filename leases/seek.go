@@ -216,19 +216,18 @@ func (e *Engine) seekOnce(ctx context.Context, q *queue, partitions []int32, tar
 // shards are opened first where they are not.
 func (e *Engine) present(ctx context.Context, q *queue, partitions []int32) (map[int32]journal.Shard, map[int32][]journal.Pointer, error) {
 	var exported []store.Exported
-	err := e.call(ctx, q, func(ctx context.Context) error {
-		_, absent, err := e.o.Store.Positions(ctx, &q.store, partitions)
-		if err != nil {
-			return err
-		}
-		if len(absent) > 0 {
-			return &store.NotLoadedError{Subscription: q.id, Partitions: absent}
-		}
+	if _, err := e.positions(ctx, q, partitions); err != nil {
+		return nil, nil, err
+	}
+	err := e.call(ctx, q, func(ctx context.Context) (err error) {
 		exported, err = e.o.Store.Export(ctx, &q.store, partitions)
 		return err
 	})
 	if err != nil {
 		return nil, nil, err
+	}
+	if len(exported) != len(partitions) {
+		return nil, nil, store.ErrStale // a shard went away after it was opened: again
 	}
 	// The journal is read after Redis: what another node journals and marks clean in between is in what is read, not in neither.
 	loaded, err := e.o.Journal.Load(ctx, q.sub.Tenant, q.id)

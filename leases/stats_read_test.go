@@ -164,6 +164,51 @@ func TestPeek(t *testing.T) {
 	})
 }
 
+// A key with a record out shows no other one.
+func TestPeekOfAnOrderedQueue(t *testing.T) {
+	inFabric(t, func(t *testing.T, f *fabric) {
+		n := f.node(nil)
+		n.topic("orders", 1, nil)
+		name := sub("orders", "w")
+		n.subscribe(name, func(c *api.SubscriptionConfig) { c.Ordering = api.OrderingKey })
+		var rs []segment.Record
+		for _, v := range []string{"a0", "a1", "b0", "c0", "b1"} {
+			rs = append(rs, segment.Record{ProducerTime: segment.NoTime, DeliverAt: segment.NoTime, Kind: segment.KindText, Key: []byte(v[:1]), Value: []byte(v)})
+		}
+		n.append("orders", 0, rs)
+		peek := func() (out []string) {
+			rs, err := n.engine.Peek(t.Context(), name, 10)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, r := range rs {
+				out = append(out, string(r.Record.Value))
+			}
+			slices.Sort(out)
+			return out
+		}
+		for range 2 {
+			if got := peek(); !slices.Equal(got, []string{"a0", "b0", "c0"}) {
+				t.Fatalf("peeked %q", got)
+			}
+		}
+		ms := n.lease(name, 1)
+		if len(ms) != 1 || ms[0].Attempt != 1 {
+			t.Fatalf("leased %+v", ms)
+		}
+		if got := peek(); len(got) != 2 {
+			t.Fatalf("peeked %q with %s out", got, ms[0].Record.Value)
+		}
+		n.settle(name, Ack, "", ms)
+		if got := peek(); len(got) != 3 && string(ms[0].Record.Value) != "c0" {
+			t.Fatalf("peeked %q after %s", got, ms[0].Record.Value)
+		}
+		if s := n.stats(name).Partitions[0]; s.Lag != 4 || s.InFlight != 0 {
+			t.Fatalf("statistics %+v", s)
+		}
+	})
+}
+
 // Holes and deleted records do not hide what comes after them.
 func TestPeekPassesHoles(t *testing.T) {
 	inFabric(t, func(t *testing.T, f *fabric) {
