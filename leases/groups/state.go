@@ -257,7 +257,7 @@ func forSlots(s *journal.GroupState, f func(l *journal.GroupSlot)) {
 	}
 }
 
-// place is a partition of a state, by name.
+// place is a partition of a state, by name and by ID.
 type place struct {
 	TopicPartition
 	journal.GroupPartition

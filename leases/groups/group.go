@@ -1,0 +1,148 @@
+package groups
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/forebaymq/forebay/leases/journal"
+	"github.com/forebaymq/forebay/leases/store"
+	"github.com/forebaymq/forebay/metadata"
+)
+
+// group is what this node knows about one group.
+type group struct {
+	meta *metadata.ConsumerGroup
+	used atomic.Int64 // Unix ms: when it was last asked for
+
+	mu struct {
+		sync.Mutex
+		state   *journal.GroupState // of the newest generation that this node has seen; never changed
+		offsets map[journal.GroupPartition]journal.GroupOffset
+		watched int64 // Unix ms: when the topics were last looked at
+
+		pending  []*request // for the next generation
+		changing bool       // somebody makes one
+		commits  []*commit
+		writing  bool // somebody writes offsets
+		turn     int  // which partition the next poll begins with
+	}
+}
+
+func (g *group) name() Name { return Name{Tenant: g.meta.Tenant, Group: g.meta.Name} }
+
+// state gives the state of the newest generation that was seen, nil = none.
+func (g *group) state() *journal.GroupState {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.mu.state
+}
+
+// adopt notes a generation that was seen, and gives the newest.
+func (g *group) adopt(s *journal.GroupState) *journal.GroupState {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.mu.state == nil || g.mu.state.Generation < s.Generation {
+		g.mu.state = s
+	}
+	return g.mu.state
+}
+
+// noteOffsets notes what the journal has.
+func (g *group) noteOffsets(all map[journal.GroupPartition]journal.GroupOffset) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.mu.offsets = all
+}
+
+// noteCommitted notes what was committed by this node.
+func (g *group) noteCommitted(some []journal.GroupOffset) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.mu.offsets == nil {
+		return
+	}
+	all := maps.Clone(g.mu.offsets) // others read the map that they were given
+	for _, o := range some {
+		if had, ok := all[o.GroupPartition]; !ok || had.Generation <= o.Generation {
+			all[o.GroupPartition] = o
+		}
+	}
+	g.mu.offsets = all
+}
+
+func (g *group) knownOffsets() map[journal.GroupPartition]journal.GroupOffset {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.mu.offsets
+}
+
+// loadOffsets gives the committed offsets, linearizably.
+func (c *Coordinator) loadOffsets(ctx context.Context, g *group) (map[journal.GroupPartition]journal.GroupOffset, error) {
+	l, err := c.o.Journal.Load(ctx, g.meta.Tenant, g.meta.ID)
+	if err != nil {
+		return nil, err
+	}
+	g.noteOffsets(l.Offsets)
+	return l.Offsets, nil
+}
+
+// look gives the state of the present generation, and the sessions of some members in it. Where Redis has nothing, or something older than there
+// is, the group is built anew first: that is another generation. claimed is a generation that the caller says he has heard of.
+func (c *Coordinator) look(ctx context.Context, g *group, claimed int64, beat bool, members ...string) (*journal.GroupState, *store.GroupLook, error) {
+	for {
+		have := g.state()
+		known := int64(0)
+		if have != nil {
+			known = have.Generation
+		}
+		l, err := c.o.Store.Look(ctx, g.meta.ID, known, beat, members...)
+		if err != nil {
+			return nil, nil, err
+		}
+		newest := known
+		if l.Found && l.Generation >= known && l.Generation < claimed {
+			// Redis may have lost what it had. Or the claim is made up: the journal knows.
+			if newest, err = c.journalled(ctx, g); err != nil {
+				return nil, nil, err
+			}
+			claimed = min(claimed, newest)
+		}
+		if l.Found && l.Generation >= newest {
+			if l.Generation == known {
+				return have, l, nil
+			}
+			s, err := journal.DecodeGroupState(l.State)
+			if err == nil && s.Generation == l.Generation {
+				g.adopt(s)
+				return s, l, nil
+			}
+			c.o.Logger.Error("Redis has a group's state that cannot be read: it is built anew", "tenant", g.meta.Tenant, "group", g.meta.ID, "error", err)
+			newest = l.Generation + 1
+		}
+		lost := func(s *store.GroupSessions) bool { return !s.Found || s.Generation < newest }
+		if err := c.change(ctx, g, &request{why: whyLost, needed: lost}); err != nil {
+			return nil, nil, err
+		}
+	}
+}
+
+// journalled gives the newest generation in the journal, 0 = none.
+func (c *Coordinator) journalled(ctx context.Context, g *group) (int64, error) {
+	l, err := c.o.Journal.Load(ctx, g.meta.Tenant, g.meta.ID)
+	if err != nil || l.State == nil {
+		return 0, err
+	}
+	return l.State.Generation, nil
+}
+
+// slotOf gives the slot of a partition, nil when the state has none.
+func slotOf(s *journal.GroupState, at journal.GroupPartition) *journal.GroupSlot {
+	i := slices.IndexFunc(s.Topics, func(t journal.GroupTopic) bool { return t.ID == at.Topic })
+	if i < 0 || int(at.Partition) >= len(s.Topics[i].Slots) {
+		return nil
+	}
+	return &s.Topics[i].Slots[at.Partition]
+}
