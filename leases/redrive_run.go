@@ -49,12 +49,10 @@ func (r *runner) attempt(ctx context.Context) error {
 	if err := r.refresh(ctx); err != nil {
 		return err
 	}
-	t := r.view()
-	left, err := r.e.countDead(ctx, r.q, &t)
-	if err != nil {
+	if err := r.recount(ctx); err != nil {
 		return err
 	}
-	r.progress(max(t.Total-left, t.Done) - t.Done) // what a runner did that died before it said so
+	t := r.view()
 	// What dies again does so later than the task began, by a clock of milliseconds: so it is not selected twice.
 	if !r.e.pause(ctx, 2*time.Millisecond) {
 		return context.Cause(ctx)
@@ -222,9 +220,22 @@ func (r *runner) note(ctx context.Context) error {
 	return r.e.o.Journal.PutTask(ctx, r.q.sub.Tenant, r.view())
 }
 
+// recount counts what other runners did: one that died before it said so, or one that worked at the same time because the hint was lost with Redis.
+func (r *runner) recount(ctx context.Context) error {
+	t := r.view()
+	left, err := r.e.countDead(ctx, r.q, &t)
+	if err == nil {
+		r.progress(max(t.Total-left-t.Done, 0))
+	}
+	return err
+}
+
 // finish journals that the task is done.
 func (r *runner) finish(ctx context.Context) error {
 	if err := r.refresh(ctx); err != nil {
+		return err
+	}
+	if err := r.recount(ctx); err != nil {
 		return err
 	}
 	r.mu.Lock()
