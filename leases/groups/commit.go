@@ -20,14 +20,15 @@ type commit struct {
 
 // Commit makes offsets durable, all or none. It is checked twice: at the door, against what Redis shows, and in the order of the log, where a
 // generation that is over is refused whatever the door said. Commits of one group that come together are one append. A member may commit a
-// lower offset than before.
+// lower offset than before. Without member and generation it is for a group that has no live members, and creates one that does not exist.
 func (c *Coordinator) Commit(ctx context.Context, r CommitRequest) error {
-	err := c.with(ctx, r.Name, false, func(g *group) error {
+	unowned := r.MemberID == "" && r.Generation == 0
+	err := c.with(ctx, r.Name, unowned, func(g *group) error {
 		offsets, err := c.offsets(ctx, &r)
 		if err != nil {
 			return err
 		}
-		if r.MemberID == "" && r.Generation == 0 {
+		if unowned {
 			return c.commitUnowned(ctx, g, offsets)
 		}
 		if len(offsets) == 0 {

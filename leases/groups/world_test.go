@@ -50,9 +50,10 @@ type node struct {
 	store  *store.Store
 	jlog   *testLog
 	*Coordinator
-	reg  *prometheus.Registry
-	cut  chan struct{} // closed when the node is killed: it reaches nothing any more
-	once sync.Once
+	reg      *prometheus.Registry
+	onDelete func() error  // before a group's name is free; nil = nothing
+	cut      chan struct{} // closed when the node is killed: it reaches nothing any more
+	once     sync.Once
 }
 
 func newFabric(t testing.TB) *fabric {
@@ -185,6 +186,15 @@ func (c *testCatalog) StartProducer(ctx context.Context, tenant, id string) (int
 		return 0, api.Errorf(api.CodeMetadataUnavailable, "%w", errCut)
 	}
 	return c.Log.StartProducer(ctx, tenant, id)
+}
+
+func (c *testCatalog) DeleteGroupByID(ctx context.Context, id metadata.GroupID) (*metadata.ConsumerGroup, error) {
+	if c.n.onDelete != nil {
+		if err := c.n.onDelete(); err != nil {
+			return nil, err
+		}
+	}
+	return c.Log.DeleteGroupByID(ctx, id)
 }
 
 // testLog is the log as the journal sees it. hold is called before a fenced append; it may wait, or fail.
