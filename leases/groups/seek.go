@@ -71,9 +71,9 @@ func sought(topic *metadata.Topic, targets map[int32]int64, infos []metadata.Par
 	for _, p := range slices.Sorted(maps.Keys(targets)) {
 		s := Sought{TopicPartition: TopicPartition{topic.Name, p}, To: targets[p]}
 		if o, ok := offsets[journal.GroupPartition{Topic: topic.ID, Partition: p}]; ok {
-			from := o.Offset
-			s.From = &from
-			from = max(from, infos[p].LogStart)
+			was := o.Offset
+			s.From = &was
+			from := max(was, infos[p].LogStart)
 			s.Skipped, s.Repeats = max(s.To-from, 0), max(from-s.To, 0)
 		}
 		out = append(out, s)

@@ -95,7 +95,12 @@ func (l *lockedRand) Read(p []byte) (int, error) {
 }
 
 // node starts a node.
-func (f *fabric) node() *node {
+func (f *fabric) node() *node { return f.nodeWith(nil) }
+
+// quiet is for tests in which much time passes: an in-process Redis takes its time for scripts.
+func quiet(o *Options) { o.SweepInterval, o.LagInterval = 24*time.Hour, 24*time.Hour }
+
+func (f *fabric) nodeWith(change func(*Options)) *node {
 	f.t.Helper()
 	f.born++
 	n := &node{f: f, cut: make(chan struct{}), reg: prometheus.NewRegistry()}
@@ -138,8 +143,12 @@ func (f *fabric) node() *node {
 	n.jlog = &testLog{n: n}
 	j, err := journal.New(journal.Options{Log: n.jlog, Logger: logger})
 	must(err)
-	n.Coordinator, err = New(Options{Store: gs, Journal: journal.NewGroups(j, n.jlog), View: n.log, Catalog: &testCatalog{n.log, n}, Reader: testReader{n},
-		Rand: rng, Logger: logger, Registerer: n.reg})
+	o := Options{Store: gs, Journal: journal.NewGroups(j, n.jlog), View: n.log, Catalog: &testCatalog{n.log, n}, Reader: testReader{n},
+		Rand: rng, Logger: logger, Registerer: n.reg}
+	if change != nil {
+		change(&o)
+	}
+	n.Coordinator, err = New(o)
 	must(err)
 	n.Start()
 	f.nodes = append(f.nodes, n)
@@ -336,6 +345,25 @@ func (n *node) publish(topic string, partition int32, values ...string) int64 {
 	return offsets[0]
 }
 
+// gauge gives the value of a metric without labels, or the sum of a metric with some.
+func (n *node) gauge(name string) (total float64) {
+	n.f.t.Helper()
+	families, err := n.reg.Gather()
+	if err != nil {
+		n.f.t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() == name {
+			for _, m := range f.GetMetric() {
+				total += m.GetGauge().GetValue() + m.GetCounter().GetValue()
+			}
+			return total
+		}
+	}
+	n.f.t.Fatalf("there is no metric %s", name)
+	return 0
+}
+
 func (n *node) trim(t *metadata.Topic, partition int32, logStart int64) {
 	n.f.t.Helper()
 	r, err := n.log.Do(n.f.t.Context(), &metadata.Trim{TopicID: t.ID, Partition: partition, LogStart: logStart}, nil)
@@ -353,6 +381,7 @@ type peer struct {
 	id         string
 	generation int64
 	start      Start
+	session    time.Duration
 	at         map[TopicPartition]int64 // what it holds, and where it is
 	revoked    []TopicPartition
 }
@@ -362,7 +391,7 @@ func (n *node) peer(group string, topics ...string) *peer {
 }
 
 func (p *peer) tryJoin() error {
-	j, err := p.n.Join(p.n.f.t.Context(), JoinRequest{Name: named(p.group), Topics: p.topics, MemberID: p.id, InstanceID: p.instance, Start: p.start})
+	j, err := p.n.Join(p.n.f.t.Context(), JoinRequest{Name: named(p.group), Topics: p.topics, MemberID: p.id, InstanceID: p.instance, Start: p.start, SessionTimeout: p.session})
 	if err != nil {
 		return err
 	}
