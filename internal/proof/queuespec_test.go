@@ -55,6 +55,13 @@ type delivery struct {
 	fate     fate
 }
 
+// String tells the life of a lease, in milliseconds.
+func (d *delivery) String() string {
+	ms := func(n int64) int64 { return n / int64(time.Millisecond) }
+	outcome := [...]string{"never settled", "OK", "lost", "unknown"}[d.fate]
+	return fmt.Sprintf("{%s attempt %d, asked %d, received %d, expires %d, %s %d to %d: %s}", d.receipt, d.attempt, ms(d.asked), ms(d.received), ms(d.expires), d.settle, ms(d.began), ms(d.ended), outcome)
+}
+
 func newQueueHistory() *QueueHistory { return &QueueHistory{start: time.Now()} }
 
 func (h *QueueHistory) now() int64 { return int64(time.Since(h.start)) }
@@ -194,7 +201,7 @@ func (h *QueueHistory) checkSlot(r *queueReport, rules queueRules, s slot, ds []
 	for i, a := range acks {
 		for _, b := range acks[i+1:] {
 			if a.receipt != b.receipt && !h.mayRepeat(r, rules, a, b) {
-				r.problem("%v: settled by %s at %v and again by %s at %v; breaks: %v", s, a.receipt, time.Duration(a.ended), b.receipt, time.Duration(b.ended), h.between(a.began, b.ended))
+				r.problem("%v: settled by %s and again by %s: %v; breaks: %v", s, a.receipt, b.receipt, ds, h.between(a.asked, b.ended))
 			}
 		}
 	}
@@ -213,8 +220,7 @@ func (h *QueueHistory) checkSlot(r *queueReport, rules queueRules, s slot, ds []
 	for i := 1; i < len(ds); i++ {
 		a, b := ds[i-1], ds[i]
 		if b.attempt < a.attempt && a.received < b.asked && !h.breakNear(max(a.received, a.expires, a.ended), b.received, rules) && !h.breakNear(a.received, b.received, rules) {
-			r.problem("%v: attempt %d at %v after attempt %d at %v (%s until %v); breaks: %v", s, b.attempt, time.Duration(b.received), a.attempt, time.Duration(a.received),
-				a.settle, time.Duration(a.ended), h.between(a.received, b.received))
+			r.problem("%v: attempt %d after attempt %d: %v; breaks: %v", s, b.attempt, a.attempt, ds, h.between(a.asked, b.received))
 		}
 	}
 }

@@ -146,7 +146,7 @@ func TestBadValues(t *testing.T) {
 	}
 	for name, b := range map[string][]byte{
 		"version":            change(0, 9),
-		"unknown flag":       change(1, 32),
+		"unknown flag":       change(1, 64),
 		"relative by 0":      change(1, flagRelative),
 		"unknown kind":       change(3, 4),
 		"short":              good[:len(good)-1],

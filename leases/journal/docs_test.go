@@ -27,7 +27,7 @@ func TestDocumentedFormat(t *testing.T) {
 		fmt.Sprintf("| `%c` | pointer | 8: offset of the record; 8: incarnation, or 0; 8: writer | %d |", kindPointer, length(kindPointer)),
 		fmt.Sprintf("| `%c` | task | 1 to %d: its ID | %d to %d |", kindTask, maxTaskID, keyHeadBytes+1, keyHeadBytes+maxTaskID),
 		fmt.Sprintf("The first byte is the version, %d.", valueVersion),
-		fmt.Sprintf("| byte | flags: %d = removed, %d = copy pending, %d = copied, %d = expired, %d = relative;", flagRemoved, flagCopyPending, flagCopied, flagExpired, flagRelative),
+		fmt.Sprintf("| byte | flags: %d = removed, %d = copy pending, %d = copied, %d = expired, %d = relative, %d = attached;", flagRemoved, flagCopyPending, flagCopied, flagExpired, flagRelative, flagAttached),
 		fmt.Sprintf("| byte | kind: %d = retry, %d = dead, %d = scheduled.", Retry, Dead, Scheduled),
 		fmt.Sprintf("| n, bytes | reason, at most %d bytes |", maxReasonBytes),
 		fmt.Sprintf("| byte | flags: %d = all dead letters", taskAll),

@@ -140,7 +140,25 @@ func (s *shardRecords) void(p *Pointer) bool {
 }
 
 // live says whether the pointer is one.
-func (s *shardRecords) live(p *pointerRecords) bool { return !p.removed && !s.void(&p.newest) }
+func (s *shardRecords) live(p *pointerRecords) bool {
+	return !p.removed && !s.void(&p.newest) && !s.settledSince(&p.newest)
+}
+
+// settledSince says whether a later incarnation has settled a record that the pointer calls unsettled. Whoever knows the pointer ends it when it
+// settles the record; so that incarnation was built from a journal in which the pointer was not yet: the pointer's write was under way
+// when Redis was lost, and was overtaken by the opening.
+func (s *shardRecords) settledSince(p *Pointer) bool {
+	if !p.Attached {
+		return false
+	}
+	later := func(incarnation int64, st *state) bool { return incarnation > p.Incarnation && st.settles(p.Offset) }
+	for i := range s.reports {
+		if later(s.reports[i].incarnation, &s.reports[i].state) {
+			return true
+		}
+	}
+	return slices.ContainsFunc(s.openings, func(o beginning) bool { return s.known(&o) && later(o.incarnation, &o.state) })
+}
 
 // chain walks the incarnations in the order in which they began. An opening counts when it carries on from the newest one before it. One that does
 // not was overtaken: its writer was told so and did not use it. Where there are reports of an incarnation, it was used.

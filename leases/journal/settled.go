@@ -3,6 +3,7 @@ package journal
 import (
 	"cmp"
 	"slices"
+	"sort"
 )
 
 // facts is what is settled of a shard: everything below frontier, and ranges above it, in any order and overlapping.
@@ -61,6 +62,15 @@ func without(ranges []Range, offsets []int64) []Range {
 		}
 	}
 	return out
+}
+
+// settles says whether the state has the offset settled.
+func (s *state) settles(offset int64) bool {
+	if offset < s.frontier {
+		return true
+	}
+	i := sort.Search(len(s.settled), func(i int) bool { return s.settled[i].To > offset })
+	return i < len(s.settled) && s.settled[i].From <= offset
 }
 
 // covers says whether a has everything settled that b has. Both are normal states.

@@ -52,6 +52,9 @@ type Pointer struct {
 	CopyPending bool   // a dead letter whose copy is not committed yet: not settled
 	Copied      bool   // a copy is in the dead-letter topic
 	Expired     bool   // retention has deleted the record
+	// Attached: the record was not settled when the pointer was written, so that the frontier waits for it. One that was redriven is settled, and
+	// lives by its pointer alone.
+	Attached bool
 	// Incarnation and Sequence of the shard when the pointer last changed: the reader keeps the highest.
 	Version
 }

@@ -19,7 +19,8 @@ const (
 	flagCopied      = 1 << 2
 	flagExpired     = 1 << 3
 	flagRelative    = 1 << 4 // the incarnation is that of an opening in the same append: its distance follows
-	flagsKnown      = 1<<5 - 1
+	flagAttached    = 1 << 5
+	flagsKnown      = 1<<6 - 1
 )
 
 // taskAll is the flag of a task that takes every dead letter.
@@ -210,7 +211,7 @@ func (m *mark) encode() []byte {
 	if m.removed {
 		flags |= flagRemoved
 	} else {
-		flags |= bit(p.CopyPending, flagCopyPending) | bit(p.Copied, flagCopied) | bit(p.Expired, flagExpired)
+		flags |= bit(p.CopyPending, flagCopyPending) | bit(p.Copied, flagCopied) | bit(p.Expired, flagExpired) | bit(p.Attached, flagAttached)
 	}
 	b := make([]byte, 2, 48+len(p.Reason))
 	b[0], b[1] = valueVersion, flags
@@ -247,6 +248,7 @@ func decodeMark(b []byte) (mark, error) {
 	p.Sequence = r.number()
 	if !m.removed {
 		p.CopyPending, p.Copied, p.Expired = flags&flagCopyPending != 0, flags&flagCopied != 0, flags&flagExpired != 0
+		p.Attached = flags&flagAttached != 0
 		p.Kind = PointerKind(r.byte())
 		p.Attempts, p.FirstFailed, p.LastFailed, p.Due = r.number32(), r.number(), r.number(), r.number()
 		if r.err == nil && len(r.b) < 8 {

@@ -22,7 +22,7 @@ func packPointer(p *journal.Pointer, detached bool) string {
 // pointer reads a packed pointer but for its offset.
 func (r *reply) pointer() journal.Pointer {
 	p := journal.Pointer{Kind: journal.PointerKind(r.int()), Attempts: int32(r.int()), FirstFailed: r.int(), LastFailed: r.int(), Due: r.int()}
-	r.flag() // detached: follows from the shard's state
+	p.Attached = !r.flag() // of a pointer that is loaded it follows from the shard's state
 	p.CopyPending, p.Copied, p.Expired = r.flag(), r.flag(), r.flag()
 	p.Sequence, p.Incarnation = r.int(), r.int()
 	h, err := strconv.ParseUint(r.word(), 36, 64)
