@@ -13,7 +13,7 @@ func TestZombieCommitWithoutTheFence(t *testing.T) {
 	failpoint.Set(failpoint.NoGroupFence, true)
 	defer failpoint.Set(failpoint.NoGroupFence, false)
 	bubble(t, func(t *testing.T, f *fabric) {
-		if err, at := zombie(t, f); err != nil || at != 1 {
+		if at, err := zombie(t, f); err != nil || at != 1 {
 			t.Fatalf("the fence is removed and nothing happened: at %d, %v", at, err)
 		}
 	})

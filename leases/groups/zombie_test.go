@@ -10,7 +10,7 @@ import (
 // zombie lets a commit pass the door and then stall, until its member's partitions have gone to another member, who has committed more. It gives
 // what the stalled commit was answered, and where the group stands then: at 3 if nothing of a generation that is over can get into the
 // journal, at 1 if it can.
-func zombie(t *testing.T, f *fabric) (error, int64) {
+func zombie(t *testing.T, f *fabric) (at int64, answered error) {
 	t.Helper()
 	n, m := f.node(), f.node()
 	n.makeTopic("orders", 1)
@@ -36,13 +36,14 @@ func zombie(t *testing.T, f *fabric) (error, int64) {
 		t.Fatal(err)
 	}
 	close(resume)
-	return <-answer, n.committed("g")[p0]
+	answered = <-answer
+	return n.committed("g")[p0], answered
 }
 
 // What a zombie commits is refused in the order of the log, though the door had let it in.
 func TestZombieCommit(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fabric) {
-		err, at := zombie(t, f)
+		at, err := zombie(t, f)
 		wantCode(t, err, api.CodeStaleGeneration)
 		if at != 3 {
 			t.Fatalf("the group went back to %d", at)
