@@ -74,9 +74,7 @@ func (t *turn) commit(o journal.GroupOffset) {
 
 // change asks for a generation and waits for it. It goes on when ctx ends: OUTCOME_UNKNOWN then.
 func (c *Coordinator) change(ctx context.Context, g *group, r *request) error {
-	if err := c.ask(g, r); err != nil {
-		return err
-	}
+	c.ask(g, r)
 	select {
 	case <-r.done:
 		return r.err
@@ -86,7 +84,7 @@ func (c *Coordinator) change(ctx context.Context, g *group, r *request) error {
 }
 
 // ask asks for a generation.
-func (c *Coordinator) ask(g *group, r *request) error {
+func (c *Coordinator) ask(g *group, r *request) {
 	r.done = make(chan struct{})
 	g.mu.Lock()
 	g.mu.pending = append(g.mu.pending, r)
@@ -95,12 +93,14 @@ func (c *Coordinator) ask(g *group, r *request) error {
 	g.mu.Unlock()
 	if start && !c.spawn(func() { c.changes(g) }) {
 		g.mu.Lock()
-		g.mu.changing = false
-		g.mu.pending = nil
+		batch := g.mu.pending // others may have come to rely on this one
+		g.mu.changing, g.mu.pending = false, nil
 		g.mu.Unlock()
-		return draining()
+		for _, r := range batch {
+			r.err = draining()
+			close(r.done)
+		}
 	}
-	return nil
 }
 
 // nudge asks for a generation and does not wait. One that is asked for already will do.
@@ -109,7 +109,7 @@ func (c *Coordinator) nudge(g *group, r *request) {
 	queued := len(g.mu.pending) > 0
 	g.mu.Unlock()
 	if !queued {
-		_ = c.ask(g, r) // a node that is closed leaves it to others
+		c.ask(g, r) // a node that is closed leaves it to others
 	}
 }
 
@@ -166,7 +166,7 @@ func (c *Coordinator) serve(ctx context.Context, g *group, batch []*request) err
 			return err
 		}
 		c.m.retried.Inc()
-		if perr := c.pause(ctx, jitter(pause)); perr != nil {
+		if perr := c.pause(ctx, c.jitter(pause)); perr != nil {
 			return err
 		}
 		pause = min(2*pause, slowestWait)

@@ -144,7 +144,7 @@ func (c *chaos) trouble() {
 
 // Whatever happens: committed offsets never go back, every record is processed, and the lag is 0 in the end.
 func TestChaos(t *testing.T) {
-	for seed := range uint64(2) {
+	for seed := range uint64(1) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			bubble(t, func(t *testing.T, f *fabric) { runChaos(t, f, seed) })
 		})
@@ -177,7 +177,7 @@ func runChaos(t *testing.T, f *fabric, seed uint64) {
 		}
 	}
 	time.Sleep(2 * time.Second)
-	for range 120 {
+	for range 60 {
 		time.Sleep(500 * time.Millisecond)
 		for p := range c.parts {
 			watcher.publish("orders", int32(p), "v")

@@ -96,10 +96,13 @@ func (c *Coordinator) commitOwned(ctx context.Context, g *group, m *commit) erro
 	g.mu.Unlock()
 	if start && !c.spawn(func() { c.writeCommits(g) }) {
 		g.mu.Lock()
-		g.mu.writing = false
-		g.mu.commits = nil
+		batch := g.mu.commits // others may have come to rely on this one
+		g.mu.writing, g.mu.commits = false, nil
 		g.mu.Unlock()
-		return draining()
+		for _, m := range batch {
+			m.err = draining()
+			close(m.done)
+		}
 	}
 	select {
 	case <-m.done:

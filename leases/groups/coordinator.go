@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"strings"
 	"sync"
 	"time"
@@ -165,7 +164,15 @@ func (c *Coordinator) pause(ctx context.Context, d time.Duration) error {
 }
 
 // jitter gives between half of d and d.
-func jitter(d time.Duration) time.Duration { return d/2 + rand.N(d/2+1) }
+func (c *Coordinator) jitter(d time.Duration) time.Duration {
+	c.random.Lock()
+	defer c.random.Unlock()
+	var b [1]byte
+	if _, err := io.ReadFull(c.o.Rand, b[:]); err != nil {
+		return d
+	}
+	return d/2 + d/2*time.Duration(b[0])/256
+}
 
 func (c *Coordinator) newID(prefix string) (string, error) {
 	c.random.Lock()

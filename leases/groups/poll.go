@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/forebaymq/forebay/api"
 	"github.com/forebaymq/forebay/leases/journal"
@@ -16,6 +17,7 @@ type polling struct {
 	c      *Coordinator
 	g      *group
 	r      *PollRequest
+	look   time.Duration // how often a poll that waits looks whether its generation is over
 	places []place
 	at     []int64 // where each partition is read from
 	turn   int     // the one to begin with
@@ -67,6 +69,7 @@ func (p *polling) begin(ctx context.Context) error {
 	if s.Generation != p.r.Generation {
 		return staleGeneration(p.g.name(), s.Generation)
 	}
+	p.look = time.Duration(memberOf(s, p.r.MemberID).Session) * time.Millisecond / heartbeatsASession
 	p.places, _ = ownedBy(s, p.r.MemberID)
 	positions := make([]store.GroupPosition, len(p.places))
 	for i := range p.places {
@@ -99,8 +102,9 @@ func (p *polling) begin(ctx context.Context) error {
 
 // run reads until there is something, or the wait is over.
 func (p *polling) run(ctx context.Context) error {
-	timer := p.c.o.Clock.NewTimer(p.r.Wait)
+	timer, looks := p.c.o.Clock.NewTimer(p.r.Wait), p.c.o.Clock.NewTicker(p.look)
 	defer timer.Stop()
+	defer looks.Stop()
 	for {
 		changed, release := p.changes()
 		found, err := p.read(ctx)
@@ -121,6 +125,11 @@ func (p *polling) run(ctx context.Context) error {
 			case <-changed:
 				release()
 				continue
+			case <-looks.Chan():
+				if err = p.current(ctx); err == nil {
+					release()
+					continue
+				}
 			case <-timer.Chan():
 			case <-p.c.life.draining:
 			case <-ctx.Done():
@@ -130,6 +139,15 @@ func (p *polling) run(ctx context.Context) error {
 		release()
 		return err
 	}
+}
+
+// current says whether the poll's generation is the present one: in another one the member may own more, or less.
+func (p *polling) current(ctx context.Context) error {
+	l, err := p.c.o.Store.Look(ctx, p.g.meta.ID, p.r.Generation, false)
+	if err == nil && (!l.Found || l.Generation != p.r.Generation) {
+		return staleGeneration(p.r.Name, l.Generation)
+	}
+	return err
 }
 
 // changes gives a channel that is closed when something changes in a topic that is polled.

@@ -125,6 +125,56 @@ func TestLongPoll(t *testing.T) {
 	})
 }
 
+// A poll that waits ends when its generation does: the member may own more now, or less.
+func TestLongPollEndsWithItsGeneration(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fabric) {
+		n, m := f.node(), f.node()
+		n.makeTopic("orders", 2)
+		a := n.peer("g", "orders").join()
+		done := make(chan error)
+		start := time.Now()
+		go func() {
+			_, err := n.Poll(t.Context(), PollRequest{Name: named("g"), MemberID: a.id, Generation: a.generation, Wait: api.MaxWait})
+			done <- err
+		}()
+		synctest.Wait()
+		m.peer("g", "orders").join()
+		wantCode(t, <-done, api.CodeStaleGeneration)
+		if took := time.Since(start); took > DefaultSession/2 {
+			t.Fatal(took)
+		}
+	})
+}
+
+// A node that is closed answers who waits, refuses what comes, and can be closed again.
+func TestClose(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fabric) {
+		n := f.node()
+		n.makeTopic("orders", 1)
+		n.publish("orders", 0, "a")
+		a := n.peer("g", "orders")
+		a.start = Latest
+		a.join()
+		done := make(chan error)
+		go func() {
+			_, err := n.Poll(t.Context(), PollRequest{Name: named("g"), MemberID: a.id, Generation: a.generation, Wait: api.MaxWait})
+			done <- err
+		}()
+		synctest.Wait()
+		for range 2 {
+			n.Start()
+			if err := n.Close(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+		wantCode(t, a.commit(a.owned()...), api.CodeLeasesUnavailable)
+		wantCode(t, n.peer("g", "orders").tryJoin(), api.CodeLeasesUnavailable)
+	})
+}
+
 // No partition starves another one: each has its share of the budget, and which comes first goes round.
 func TestPollIsFair(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fabric) {

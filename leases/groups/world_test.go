@@ -36,6 +36,7 @@ type fabric struct {
 	meta    *metadata.MemDriver
 	objects *objmem.Store
 	redis   *miniredis.Miniredis
+	url     string // of another Redis, "" = the one in process
 	born    int
 	nodes   []*node
 }
@@ -58,6 +59,7 @@ type node struct {
 
 func newFabric(t testing.TB) *fabric {
 	f := &fabric{t: t, meta: metadata.NewMemDriver(metadata.MemOptions{}), objects: objmem.New(objmem.Options{}), redis: miniredis.NewMiniRedis()}
+	f.redis.ClockTTL(true)
 	t.Cleanup(func() {
 		for _, n := range f.nodes {
 			n.stop()
@@ -136,7 +138,11 @@ func (f *fabric) nodeWith(change func(*Options)) *node {
 		},
 		MaxRetries: -1,
 	})
-	n.store, err = store.New(ctx, store.Options{Client: n.client, Fabric: "f", Instance: name, Rand: rng, Logger: logger})
+	so := store.Options{Client: n.client, Fabric: "f", Instance: name, Rand: rng, Logger: logger}
+	if f.url != "" {
+		so.Client, so.URL = nil, f.url
+	}
+	n.store, err = store.New(ctx, so)
 	must(err)
 	gs, err := store.NewGroupStore(n.store)
 	must(err)
