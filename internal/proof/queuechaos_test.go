@@ -107,9 +107,10 @@ func TestQueueChaos(t *testing.T) {
 		name    string
 		config  map[string]any
 		ordered bool
+		pace    time.Duration
 	}{
-		{"unordered", map[string]any{"maxAttempts": 1000}, false},
-		{"ordered", map[string]any{"maxAttempts": 1000, "ordering": "key"}, true},
+		{"unordered", map[string]any{"maxAttempts": 1000}, false, 40 * time.Millisecond},
+		{"ordered", map[string]any{"maxAttempts": 1000, "ordering": "key"}, true, 10 * time.Millisecond},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(context.Background(), 6*time.Minute)
@@ -124,7 +125,7 @@ func TestQueueChaos(t *testing.T) {
 			l := newQueue(ctx, t, c.client(0), c.rest[0], tokenFile, "changes", tc.config)
 			l.nodes = []*rest{c.client(0), c.client(1), c.client(2)}
 			l.batch, l.nack, l.stall, l.die = 20, 20, 3, 3
-			l.pace = 40 * time.Millisecond // long enough for every kind of disturbance
+			l.pace = tc.pace // long enough for every kind of disturbance; records of one path come one after the other
 
 			quiet := make(chan struct{})
 			kinds := map[string]int{}

@@ -129,7 +129,7 @@ func (d *delivery) liveUntil(breaks []span) int64 {
 		end = min(end, d.began)
 	}
 	for _, b := range breaks {
-		if b.to > d.asked { // the break may have come after the grant
+		if b.to >= d.asked { // the break may have come after the grant
 			end = min(end, max(b.from, d.received))
 		}
 	}
@@ -219,10 +219,24 @@ func (h *QueueHistory) checkSlot(r *queueReport, rules queueRules, s slot, ds []
 	slices.SortFunc(ds, func(a, b *delivery) int { return int(a.received - b.received) })
 	for i := 1; i < len(ds); i++ {
 		a, b := ds[i-1], ds[i]
-		if b.attempt < a.attempt && a.received < b.asked && !h.breakNear(max(a.received, a.expires, a.ended), b.received, rules) && !h.breakNear(a.received, b.received, rules) {
+		if b.attempt < a.attempt && a.received < b.asked && !h.breakNear(failedAt(ds[:i-1], a), b.received, rules) {
 			r.problem("%v: attempt %d after attempt %d: %v; breaks: %v", s, b.attempt, a.attempt, ds, h.between(a.asked, b.received))
 		}
 	}
+}
+
+// failedAt is when the delivery before d failed: its nack was answered, or it lapsed. Deliveries whose answer was lost are not known, so that
+// it may have been as late as d's own beginning.
+func failedAt(before []*delivery, d *delivery) int64 {
+	for _, p := range slices.Backward(before) {
+		if p.attempt == d.attempt-1 {
+			if p.settle == "nack" && p.fate == fateOK {
+				return p.ended
+			}
+			return min(p.expires, d.asked)
+		}
+	}
+	return d.asked
 }
 
 // mayRepeat says whether the second ack is one of a record whose first ack was lost in a break.
