@@ -120,6 +120,9 @@ func (c *Coordinator) look(ctx context.Context, g *group, claimed int64, beat bo
 				return s, l, nil
 			}
 			c.o.Logger.Error("Redis has a group's state that cannot be read: it is built anew", "tenant", g.meta.Tenant, "group", g.meta.ID, "error", err)
+			if err := c.o.Store.Drop(ctx, g.meta.ID); err != nil {
+				return nil, nil, err
+			}
 			newest = l.Generation + 1
 		}
 		lost := func(s *store.GroupSessions) bool { return !s.Found || s.Generation < newest }

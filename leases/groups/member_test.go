@@ -1,11 +1,13 @@
 package groups
 
 import (
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/forebaymq/forebay/api"
+	"github.com/forebaymq/forebay/leases/journal"
 )
 
 func bubble(t *testing.T, f func(t *testing.T, f *fabric)) {
@@ -154,4 +156,143 @@ func TestG1CommitOfThePreviousGeneration(t *testing.T) {
 			t.Fatal("a claim of a generation that never was began one")
 		}
 	})
+}
+
+// A restarted process with the same instance has what the one before it had, at once; the one before has nothing any more.
+func TestStaticMember(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fabric) {
+		n, m := f.node(), f.node()
+		n.makeTopic("orders", 4)
+		a, b := n.peer("g", "orders"), m.peer("g", "orders")
+		a.instance, b.instance = "pod-0", "pod-1"
+		a.join()
+		b.join()
+		calm(t, a, b)
+		again := m.peer("g", "orders")
+		again.instance = "pod-0"
+		again.join()
+		if len(again.at) != 2 || again.id == a.id {
+			t.Fatalf("%+v", again)
+		}
+		for at := range a.at {
+			if _, ok := again.at[at]; !ok {
+				t.Fatalf("%v went elsewhere", at)
+			}
+		}
+		_, err := a.tryBeat()
+		wantCode(t, err, api.CodeStaleGeneration)
+		wantCode(t, a.commit(a.owned()...), api.CodeStaleGeneration)
+		calm(t, again, b)
+		if d := n.describe("g"); len(d.Members) != 2 || d.State != stateStable {
+			t.Fatalf("%+v", d)
+		}
+	})
+}
+
+// A member that joins again as it was begins no generation.
+func TestJoinAgain(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fabric) {
+		n, m := f.node(), f.node()
+		n.makeTopic("orders", 4)
+		n.makeTopic("events", 1)
+		a := n.peer("g", "orders").join()
+		was := a.generation
+		for _, at := range []*node{n, m, n} {
+			a.n = at
+			if a.join(); a.generation != was || len(a.at) != 4 {
+				t.Fatalf("%+v", a)
+			}
+		}
+		a.topics = []string{"orders", "events"}
+		if a.join(); a.generation == was || len(a.at) != 5 {
+			t.Fatalf("%+v", a)
+		}
+		// An ID that nobody has, of an earlier membership or made up, is as good as any.
+		b := m.peer("g", "orders")
+		b.id = "mine"
+		if b.join(); b.id != "mine" {
+			t.Fatal(b.id)
+		}
+	})
+}
+
+// Without a quorum sessions live on, and what was let go is given away once there is one.
+func TestHeartbeatsWithoutAQuorum(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fabric) {
+		n := f.node()
+		n.makeTopic("orders", 2)
+		a, b := n.peer("g", "orders").join(), n.peer("g", "orders").join()
+		a.beat()
+		b.beat()
+		a.letGo()
+		n.jlog.onAppend(func(int64) error { return api.Errorf(api.CodeMetadataUnavailable, "no quorum") })
+		for range 30 {
+			time.Sleep(time.Second)
+			a.beat()
+			b.beat()
+			a.letGo()
+		}
+		if len(a.at) != 1 || len(b.at) != 0 {
+			t.Fatal(a.at, b.at)
+		}
+		wantCode(t, n.peer("g", "orders").tryJoin(), api.CodeMetadataUnavailable)
+		n.jlog.onAppend(nil)
+		calm(t, a, b)
+		if len(a.at) != 1 || len(b.at) != 1 {
+			t.Fatal(a.at, b.at)
+		}
+	})
+}
+
+// What Redis has of a group is damaged: it is built anew.
+func TestDamagedRedis(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fabric) {
+		n := f.node()
+		n.makeTopic("orders", 2)
+		a := n.peer("g", "orders").join()
+		damage := map[string]func(key string){
+			"another state": func(key string) { f.redis.HSet(key, "b", "nonsense"); f.redis.HSet(key, "g", "4000000") },
+			"no state":      func(key string) { f.redis.HDel(key, "b") },
+			"no generation": func(key string) { f.redis.HDel(key, "g") },
+			"no session":    func(key string) { f.redis.HDel(key, "m:"+a.id) },
+		}
+		for what, f2 := range damage {
+			for _, key := range f.redis.Keys() {
+				if key[len(key)-2:] == ":s" {
+					f2(key)
+				}
+			}
+			for tries := 0; ; tries++ {
+				if tries == 30 {
+					t.Fatalf("%s: the group does not go on", what)
+				}
+				time.Sleep(500 * time.Millisecond)
+				if _, err := a.tryBeat(); err == nil && len(a.at) == 2 {
+					break
+				}
+				a.join()
+			}
+		}
+	})
+}
+
+func TestRoom(t *testing.T) {
+	s := &journal.GroupState{}
+	ts := topics(MaxPartitions, 1)
+	for i := range MaxMembers {
+		joined{member(fmt.Sprintf("m%04d", i), "t1")}.apply(s)
+	}
+	m := member("m0000", "t0")
+	wantCode(t, room(s, ts, &m), api.CodeConflict) // too many partitions
+	m.Topics = []string{"t1"}
+	if err := room(s, ts, &m); err != nil {
+		t.Fatal(err) // it is one of the thousand
+	}
+	m.ID = "another"
+	wantCode(t, room(s, ts, &m), api.CodeConflict)
+	m.ID, m.Topics = "m0000", nil
+	for i := range MaxTopics {
+		m.Topics = append(m.Topics, fmt.Sprintf("x%d", i))
+	}
+	wantCode(t, room(s, ts, &m), api.CodeConflict)
 }
