@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/forebaymq/forebay/internal/failpoint"
 )
 
 const queuePartitions = 24
@@ -198,5 +200,34 @@ func TestPoison(t *testing.T) {
 	var p *problem
 	if err := node.call(ctx, "POST", l.path("/ack?receipt=0:7:nonsense"), nil, nil); !errors.As(err, &p) || p.Status != 410 && p.Status != 400 {
 		t.Errorf("a made-up receipt: %v", err)
+	}
+}
+
+// TestBrokenQueuesAreCaught works the input off with builds that lack a fence. A judge that passes them proves nothing.
+func TestBrokenQueuesAreCaught(t *testing.T) {
+	for _, tc := range []struct {
+		fence  string
+		config map[string]any
+	}{
+		{failpoint.NoNonceCheck, map[string]any{"maxAttempts": 1000}},
+		{failpoint.NoKeyLock, map[string]any{"maxAttempts": 1000, "ordering": "key"}},
+	} {
+		t.Run(tc.fence, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+			defer cancel()
+			dir := t.TempDir()
+			addrs := ports(t, 2)
+			startDev(ctx, t, dir, addrs, tc.fence+"=off")
+			node := newRest("http://"+addrs[0], token(t, filepath.Join(dir, "token")))
+			l := newQueue(ctx, t, node, addrs[0], filepath.Join(dir, "token"), "changes", tc.config)
+			l.nack, l.stall, l.die, l.pace = 5, 10, 5, 5*time.Millisecond
+			_ = l.workUntil(ctx, t, func() error { pause(ctx, nil, 6*time.Second); return nil }) // such a queue may never end
+			r := l.h.Check(queueRules{maxAttempts: 1000, ordered: tc.config["ordering"] == "key"})
+			if len(r.problems) == 0 {
+				t.Errorf("%d deliveries of a build without the fence were accepted", r.deliveries)
+			} else {
+				t.Logf("caught: %s", r.problems[0])
+			}
+		})
 	}
 }

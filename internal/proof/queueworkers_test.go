@@ -126,22 +126,25 @@ func (l *queueLoad) settledAll(ctx context.Context, node *rest) error {
 // run works until everything is settled or ctx ends.
 func (l *queueLoad) run(ctx context.Context, t *testing.T) {
 	t.Helper()
+	rng := rand.New(rand.NewPCG(l.seed, 1<<32))
+	if err := l.workUntil(ctx, t, func() error {
+		return within(ctx, func() error { return l.settledAll(ctx, l.nodes[rng.IntN(len(l.nodes))]) })
+	}); err != nil {
+		t.Errorf("not everything was settled: %v", err)
+	}
+}
+
+// workUntil has the workers work until f returns.
+func (l *queueLoad) workUntil(ctx context.Context, t *testing.T, f func() error) error {
 	done := make(chan struct{})
 	var wg sync.WaitGroup
 	for i := range l.workers {
-		wg.Add(1)
-		go func() {
-			defer wg.Done()
-			l.work(ctx, t, rand.New(rand.NewPCG(l.seed, uint64(i))), done)
-		}()
+		wg.Go(func() { l.work(ctx, t, rand.New(rand.NewPCG(l.seed, uint64(i))), done) })
 	}
-	rng := rand.New(rand.NewPCG(l.seed, 1<<32))
-	err := within(ctx, func() error { return l.settledAll(ctx, l.nodes[rng.IntN(len(l.nodes))]) })
+	err := f()
 	close(done)
 	wg.Wait()
-	if err != nil {
-		t.Errorf("not everything was settled: %v", err)
-	}
+	return err
 }
 
 // pause waits as part of the workload; false when the work is over.
