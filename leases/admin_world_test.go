@@ -21,6 +21,7 @@ import (
 	"github.com/forebaymq/forebay/api"
 	"github.com/forebaymq/forebay/fetch"
 	"github.com/forebaymq/forebay/ingest"
+	"github.com/forebaymq/forebay/internal/redistest"
 	"github.com/forebaymq/forebay/leases/journal"
 	"github.com/forebaymq/forebay/leases/store"
 	"github.com/forebaymq/forebay/metadata"
@@ -113,7 +114,7 @@ func (f *fabric) node(change func(*Options)) *fabricNode {
 			if n.dead() {
 				return nil, errCut
 			}
-			return dialBuffered(f.redis)
+			return redistest.DialBuffered(f.redis)
 		},
 		MaxRetries: -1,
 	})

@@ -22,6 +22,7 @@ import (
 	"github.com/forebaymq/forebay/api"
 	"github.com/forebaymq/forebay/fetch"
 	"github.com/forebaymq/forebay/ingest"
+	"github.com/forebaymq/forebay/internal/redistest"
 	"github.com/forebaymq/forebay/leases/journal"
 	"github.com/forebaymq/forebay/leases/store"
 	"github.com/forebaymq/forebay/metadata"
@@ -134,7 +135,7 @@ func (f *fabric) nodeWith(change func(*Options)) *node {
 			if n.dead() {
 				return nil, errCut
 			}
-			return dialBuffered(f.redis)
+			return redistest.DialBuffered(f.redis)
 		},
 		MaxRetries: -1,
 	})

@@ -1,4 +1,4 @@
-package groups
+package redistest
 
 import (
 	"net"
@@ -7,9 +7,9 @@ import (
 	"github.com/alicebob/miniredis/v2"
 )
 
-// dialBuffered connects to an in-process Redis. What is written is sent by a goroutine, as a socket's buffer would take it: a pipe has none, and a
+// DialBuffered connects to an in-process Redis. What is written is sent by a goroutine, as a socket's buffer would take it: a pipe has none, and a
 // client that writes several commands while the server writes its first answer would wait for ever.
-func dialBuffered(r *miniredis.Miniredis) (net.Conn, error) {
+func DialBuffered(r *miniredis.Miniredis) (net.Conn, error) {
 	c, err := r.Dial()
 	if err != nil {
 		return nil, err
