@@ -39,9 +39,11 @@ func watch(o ops) (*ledger, ops) {
 		l.syncedFiles[f.Name()] = err == nil
 		return err
 	}
-	entry := func(from, to string, err error) error {
+	// An entry is made and noted in one step: a sync by another writer that falls between the two would cover it without the ledger knowing.
+	entry := func(from, to string, make func() error) error {
 		l.Lock()
 		defer l.Unlock()
+		err := make()
 		if err == nil {
 			if from != "" && !l.syncedFiles[from] {
 				l.faults = append(l.faults, to+" was made of a file that is not synced")
@@ -55,9 +57,9 @@ func watch(o ops) (*ledger, ops) {
 		}
 		return err
 	}
-	w.mkdir = func(path string) error { return entry("", path, o.mkdir(path)) }
-	w.link = func(from, to string) error { return entry(from, to, o.link(from, to)) }
-	w.rename = func(from, to string) error { return entry(from, to, o.rename(from, to)) }
+	w.mkdir = func(path string) error { return entry("", path, func() error { return o.mkdir(path) }) }
+	w.link = func(from, to string) error { return entry(from, to, func() error { return o.link(from, to) }) }
+	w.rename = func(from, to string) error { return entry(from, to, func() error { return o.rename(from, to) }) }
 	w.syncDir = func(d *os.File) error {
 		l.Lock()
 		var covered []string // what is there when the sync begins
