@@ -414,6 +414,41 @@ func TestDeletedElsewhere(t *testing.T) {
 	})
 }
 
+// TestDeletionEndsWaiting: who waits for a subscription that is deleted, on this node or another, learns of it at once, and gets no record of one
+// of the same name that is made right after.
+func TestDeletionEndsWaiting(t *testing.T) {
+	inFabric(t, func(t *testing.T, f *fabric) {
+		a := queueOf(f, 1, nil)
+		b := f.node(nil)
+		results := make(chan error, 2)
+		for _, n := range []*fabricNode{a, b} {
+			go func() {
+				ms, err := n.engine.Lease(t.Context(), LeaseRequest{Name: work, Max: 1, Wait: 20 * time.Second})
+				if len(ms) > 0 {
+					t.Errorf("a record of another subscription: %+v", ms)
+				}
+				results <- err
+			}()
+		}
+		time.Sleep(3 * time.Second) // both wait
+		begun := time.Now()
+		if err := a.engine.DeleteSubscription(t.Context(), work); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			wantCode(t, <-results, api.CodeUnknownSubscription)
+		}
+		if took := time.Since(begun); took > 100*time.Millisecond {
+			t.Errorf("it took %s to tell", took)
+		}
+		a.subscribe(work, nil)
+		a.publish("orders", 0, "x")
+		if ms := b.lease(work, 1); len(ms) != 1 {
+			t.Errorf("%+v", ms)
+		}
+	})
+}
+
 // TestJournalDown: leasing goes on while the journal cannot be written, the metric says how far it is behind, and it catches up.
 func TestJournalDown(t *testing.T) {
 	inFabric(t, func(t *testing.T, f *fabric) {

@@ -2,6 +2,7 @@ package leases
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -23,8 +24,12 @@ func (e *Engine) Lease(ctx context.Context, r LeaseRequest) ([]Message, error) {
 		}
 		q.used.Store(begun.UnixMilli())
 		ms, err := e.lease(ctx, q, &r, begun)
+		var deleted *deletedError
+		if errors.As(err, &deleted) {
+			return nil, deleted.error
+		}
 		if attempt == 0 && gone(err) {
-			// It was deleted, or its topic was. There may be another of that name.
+			// It was deleted, or its topic was, before this node knew. There may be another of that name.
 			if again, err2 := e.resolve(ctx, r.Name); err2 != nil || again.id == q.id {
 				return nil, err
 			}

@@ -39,7 +39,7 @@ func (e *Engine) Start() {
 
 // loops are the background work. Each returns when its context ends.
 func (e *Engine) loops() []func(ctx context.Context) {
-	return append([]func(context.Context){e.flushLoop, e.sweepLoop, e.rescueLoop, e.auditLoop, e.evictLoop, e.notifyLoop, e.listenLoop}, e.adminLoops()...)
+	return append([]func(context.Context){e.flushLoop, e.sweepLoop, e.rescueLoop, e.auditLoop, e.evictLoop, e.notifyLoop, e.listenLoop, e.deletionLoop}, e.adminLoops()...)
 }
 
 // Close ends the engine, in this order:

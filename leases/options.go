@@ -31,6 +31,8 @@ type View interface {
 	TopicChanged(id metadata.TopicID) (ch <-chan struct{}, release func())
 	Subscription(tenant, topic, name string) (*metadata.Subscription, error)
 	SubscriptionByID(id metadata.SubscriptionID) (*metadata.Subscription, error)
+	// SubscriptionsChanged returns a channel that is closed when any subscription is made, changed or deleted.
+	SubscriptionsChanged() <-chan struct{}
 }
 
 // Catalog is what administration needs of the metadata log; *metadata.Log has it.

@@ -265,6 +265,17 @@ func (l *line) drain() {
 	l.poke()
 }
 
+// dismiss answers everybody in line with err: the subscription is gone.
+func (l *line) dismiss(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for w := l.mu.first; w != nil; w = l.mu.first {
+		l.removeLocked(w)
+		l.endLocked(w, err)
+	}
+	l.poke()
+}
+
 // group takes waiters for one look, first come first served: those that can share one call to the store, so of one visibility, of about limit
 // records together. New ones further back are taken too, so that they learn that nothing is left for them. It is empty when there is
 // nothing to look for. A look that leaves nothing over settles it for those not taken; one that finds all it asked for ends with a stir.

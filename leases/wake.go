@@ -77,6 +77,32 @@ func (e *Engine) notifyLoop(ctx context.Context) {
 	}
 }
 
+// deletionLoop answers who waits for a subscription that is deleted. One of the same name made at once is another one.
+func (e *Engine) deletionLoop(ctx context.Context) {
+	for {
+		changed := e.o.View.SubscriptionsChanged()
+		for _, a := range e.all() {
+			if a.line.waiting.Load() == 0 {
+				continue
+			}
+			if _, err := e.o.View.SubscriptionByID(a.id); gone(err) {
+				a.line.dismiss(&deletedError{err})
+			}
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// deletedError is the answer to a request that waited when its subscription was deleted.
+type deletedError struct{ error }
+
+// Unwrap gives the error that the client sees.
+func (e *deletedError) Unwrap() error { return e.error }
+
 // listenLoop hears what the other nodes tell.
 func (e *Engine) listenLoop(ctx context.Context) {
 	for {
