@@ -69,6 +69,7 @@ func TestQueue(t *testing.T) {
 		{"ordered", map[string]any{"maxAttempts": 1000, "ordering": "key"}, true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel() // they wait most of the time
 			ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 			defer cancel()
 			dir := t.TempDir()
@@ -213,6 +214,7 @@ func TestBrokenQueuesAreCaught(t *testing.T) {
 		{failpoint.NoKeyLock, map[string]any{"maxAttempts": 1000, "ordering": "key"}},
 	} {
 		t.Run(tc.fence, func(t *testing.T) {
+			t.Parallel()
 			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 			defer cancel()
 			dir := t.TempDir()

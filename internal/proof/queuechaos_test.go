@@ -113,6 +113,7 @@ func TestQueueChaos(t *testing.T) {
 		{"ordered", map[string]any{"maxAttempts": 1000, "ordering": "key"}, true, 10 * time.Millisecond},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel() // they wait most of the time
 			ctx, cancel := context.WithTimeout(context.Background(), 6*time.Minute)
 			defer cancel()
 			primary := redistest.Start(t)
