@@ -25,6 +25,7 @@ type groupsFake struct {
 	commits []groups.CommitRequest
 	seeks   []groups.SeekRequest
 	polls   []groups.PollRequest
+	cause   error // why the last poll was cut short
 }
 
 type groupFake struct {
@@ -238,6 +239,9 @@ func (g *groupsFake) Poll(ctx context.Context, r groups.PollRequest) (out []grou
 	case <-r.Enough:
 		return nil, nil
 	case <-ctx.Done():
+		g.mu.Lock()
+		g.cause = context.Cause(ctx)
+		g.mu.Unlock()
 		_ = g.f.enter("PollCut")
 		return nil, &api.Error{Code: api.CodeOutcomeUnknown, Detail: "the request ended", Cause: context.Cause(ctx)}
 	}
