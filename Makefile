@@ -7,7 +7,7 @@ STATICCHECK := $(TOOLS)/staticcheck
 STATICCHECK_VERSION := v0.8.2
 PROTOC_GEN_GO_VERSION := v1.36.12
 # A number of inputs, not a time: where the time is up in the middle of an input, go test reports a failure that is none.
-FUZZTIME    ?= 10000x
+FUZZTIME    ?= 5000x
 RUNS        ?= 200
 VERSION     ?= $(shell git describe --always --dirty 2>/dev/null || echo dev)
 LDFLAGS     := -X main.version=$(VERSION)
@@ -45,7 +45,7 @@ fmt:
 $(STATICCHECK):
 	GOBIN=$(TOOLS) $(GO) install honnef.co/go/tools/cmd/staticcheck@$(STATICCHECK_VERSION)
 
-fuzz: ## run every fuzz target for FUZZTIME (default 10000x: that many inputs; or a time)
+fuzz: ## run every fuzz target for FUZZTIME (default 5000x: that many inputs; or a time)
 	@set -e; for pkg in $$($(GO) list ./...); do \
 	  for f in $$($(GO) test -list '^Fuzz' $$pkg 2>/dev/null | grep '^Fuzz' || true); do \
 	    echo "fuzz $$pkg $$f $(FUZZTIME)"; $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) $$pkg; done; done

@@ -5,6 +5,7 @@ import (
 
 	"github.com/forebaymq/forebay/api"
 	"github.com/forebaymq/forebay/leases"
+	"github.com/forebaymq/forebay/leases/groups"
 	"github.com/forebaymq/forebay/metadata"
 )
 
@@ -97,3 +98,24 @@ type Queues interface {
 }
 
 var _ Queues = (leases.Queues)(nil)
+
+// Groups is all that the gateway needs of consumer groups. Errors are *api.Error: UNKNOWN_GROUP, STALE_GENERATION, NOT_OWNER, CONFLICT,
+// RETENTION_GAP, LEASES_UNAVAILABLE and those of the stores below.
+type Groups interface {
+	Join(ctx context.Context, r groups.JoinRequest) (*groups.Joined, error)
+	Heartbeat(ctx context.Context, r groups.HeartbeatRequest) (*groups.Beat, error)
+	Leave(ctx context.Context, n groups.Name, memberID string) error
+	// Commit answers once the offsets are durable.
+	Commit(ctx context.Context, r groups.CommitRequest) error
+	// Offsets is linearizable.
+	Offsets(ctx context.Context, n groups.Name) ([]groups.Offset, error)
+	Group(ctx context.Context, n groups.Name) (*groups.Description, error)
+	// Groups lists those of a tenant by name, after a name, and the name to go on after ("" = that was all).
+	Groups(ctx context.Context, tenant, after string, limit int) ([]*metadata.ConsumerGroup, string, error)
+	Seek(ctx context.Context, r groups.SeekRequest) ([]groups.Sought, error)
+	Delete(ctx context.Context, n groups.Name) error
+	// Poll answers within r.Wait. What ctx's end overtakes is an error.
+	Poll(ctx context.Context, r groups.PollRequest) ([]groups.Polled, error)
+}
+
+var _ Groups = (groups.Groups)(nil)

@@ -21,6 +21,7 @@ type node struct {
 	t   *testing.T
 	f   *fabric
 	q   *queues
+	g   *groupsFake
 	hc  *http.Client
 	log *logBuffer
 }
@@ -58,7 +59,8 @@ func start(t *testing.T, change func(*Options)) *node {
 	n := &node{t: t, f: newFabric(), log: &logBuffer{}}
 	o := testOptions(n.f, n.log)
 	n.q = newQueues(n.f)
-	o.Queues = n.q
+	n.g = newGroupsFake(n.f)
+	o.Queues, o.Groups = n.q, n.g
 	if change != nil {
 		change(&o)
 	}

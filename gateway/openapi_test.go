@@ -27,7 +27,9 @@ import (
 
 	"github.com/forebaymq/forebay/api"
 	"github.com/forebaymq/forebay/leases"
+	"github.com/forebaymq/forebay/leases/groups"
 	"github.com/forebaymq/forebay/metadata"
+	"github.com/forebaymq/forebay/segment"
 )
 
 // contract is openapi.yaml, loaded, with what a test has seen of it.
@@ -107,10 +109,8 @@ func TestOpenAPIHasEveryRouteAndNoOther(t *testing.T) {
 	}
 }
 
-// ofOtherRoutes are the codes that no route of this document can answer: groups and schemas have their own.
-var ofOtherRoutes = []api.Code{
-	api.CodeUnknownGroup, api.CodeStaleGeneration, api.CodeNotOwner, api.CodeIncompatibleSchema, api.CodeSchemaViolation,
-}
+// ofOtherRoutes are the codes that no route of this document can answer: schemas have their own.
+var ofOtherRoutes = []api.Code{api.CodeIncompatibleSchema, api.CodeSchemaViolation}
 
 func TestOpenAPIHasEveryCode(t *testing.T) {
 	var doc struct {
@@ -277,6 +277,16 @@ func TestOpenAPIAgreesWithTheServer(t *testing.T) {
 		"POST " + queuePath + "/dead-letters/discard":           {work + "/dead-letters/discard", `{"offsets":[{"partition":0,"offset":1}]}`, "Discard"},
 		"GET " + queuePath + "/tasks/{task}":                    {work + "/tasks/task-1", "", "Task"},
 		"DELETE " + queuePath + "/tasks/{task}":                 {work + "/tasks/task-1", "", "Task"},
+		"GET /v1/groups":                                        {"/v1/groups?limit=5", "", "Groups"},
+		"GET " + groupPath:                                      {"/v1/groups/billing", "", "Group"},
+		"DELETE " + groupPath:                                   {"/v1/groups/leaving", "", "DeleteGroup"},
+		"POST " + groupPath + "/join":                           {"/v1/groups/joining/join", `{"topics":["orders"],"memberId":null,"instanceId":"i","sessionTimeout":"10s","start":"latest"}`, "Join"},
+		"POST " + groupPath + "/heartbeat":                      {"/v1/groups/billing/heartbeat", `{"memberId":"m-1","generation":1,"owned":[{"topic":"orders","partition":0}]}`, "Heartbeat"},
+		"POST " + groupPath + "/leave":                          {"/v1/groups/left/leave", `{"memberId":"m-1"}`, "Leave"},
+		"POST " + groupPath + "/poll":                           {"/v1/groups/billing/poll", `{"memberId":"m-1","generation":1,"maxRecords":10,"maxBytes":1000,"wait":"0s"}`, "Poll"},
+		"POST " + groupPath + "/seek":                           {"/v1/groups/idle/seek", `{"topic":"orders","to":"latest","dryRun":false}`, "GroupSeek"},
+		"GET " + groupPath + "/offsets":                         {"/v1/groups/billing/offsets", "", "Offsets"},
+		"PUT " + groupPath + "/offsets":                         {"/v1/groups/billing/offsets", `{"memberId":"m-1","generation":1,"offsets":[{"topic":"orders","partition":0,"offset":1,"metadata":"x"}]}`, "Commit"},
 		"GET /healthz":                                          {"/healthz", "", ""},
 		"GET /readyz":                                           {"/readyz", "", "Available"},
 		"GET /openapi.json":                                     {"/openapi.json", "", ""},
@@ -303,11 +313,12 @@ func TestOpenAPIAgreesWithTheServer(t *testing.T) {
 	c.run(n, exchange{op: "GET /v1/topics/{topic}/stream", path: "/v1/topics/orders/stream?partition=1&offset=0", status: 200, opts: []func(*http.Request){header("Last-Event-ID", "1:0")}})
 
 	c.queueSuccesses(n)
+	c.groupSuccesses(n)
 
 	for op, o := range ops {
 		success := 200
 		switch {
-		case op == "DELETE /v1/topics/{topic}", op == "DELETE "+queuePath:
+		case op == "DELETE /v1/topics/{topic}", op == "DELETE "+queuePath, op == "DELETE "+groupPath, op == "PUT "+groupPath+"/offsets", op == "POST "+groupPath+"/leave":
 			success = 204
 		case strings.HasSuffix(op, "/redrive"):
 			success = 202
@@ -330,12 +341,22 @@ func TestOpenAPIAgreesWithTheServer(t *testing.T) {
 				if strings.Contains(o.path, "orders/") { // also by residency
 					c.run(n, exchange{op: op, path: strings.Replace(o.path, "orders/", "there/", 1), body: o.good, status: 403})
 				}
+				if strings.Contains(op, groupPath) && strings.Contains(o.good, "orders") && !strings.HasSuffix(op, "/heartbeat") {
+					c.run(n, exchange{op: op, path: o.path, body: strings.Replace(o.good, "orders", "there", 1), status: 403})
+				}
 				if op == "PUT "+queuePath {
 					c.run(n, exchange{op: op, path: o.path, body: `{"deadLetter":{"topic":"there"}}`, status: 403})
 				}
 			case "404":
 				x.status = 404
-				if op == "POST /v1/records" || op == "GET /v1/producers/{producer}" {
+				if strings.Contains(op, groupPath) {
+					parts := strings.Split(o.path, "/")
+					parts[3] = "missing"
+					x.path, x.body = strings.Join(parts, "/"), o.good
+					if strings.HasSuffix(op, "/join") || strings.HasSuffix(op, "/seek") {
+						x.body = strings.Replace(o.good, "orders", "missing", 1)
+					}
+				} else if op == "POST /v1/records" || op == "GET /v1/producers/{producer}" {
 					x.path, x.body = o.path+map[bool]string{true: "?topic=missing"}[strings.HasPrefix(op, "GET")], strings.ReplaceAll(o.good, "orders", "missing")
 				} else {
 					x.path = strings.NewReplacer("orders", "missing", "gone", "missing").Replace(o.path)
@@ -348,7 +369,14 @@ func TestOpenAPIAgreesWithTheServer(t *testing.T) {
 			case "409":
 				x.status = 409
 				x.fail[o.call] = api.Errorf(api.CodeConflict, "others were faster")
-				if o.call == "Lease" {
+				switch o.call {
+				case "Heartbeat":
+					x.fail[o.call] = api.Errorf(api.CodeStaleGeneration, "it has ended").With("generation", int64(3))
+				case "Commit":
+					x.fail[o.call] = api.Errorf(api.CodeNotOwner, "not its own").With("partition", 1)
+				case "Poll":
+					x.fail[o.call] = api.Errorf(api.CodeRetentionGap, "lost").With("gaps", []map[string]any{{"topic": "orders", "partition": 0, "from": 1, "to": 4}})
+				case "Lease":
 					x.fail[o.call] = api.Errorf(api.CodeRetentionGap, "lost").With("gaps", []map[string]int64{{"partition": 0, "from": 1, "to": 4}})
 				}
 			case "410":
@@ -359,7 +387,12 @@ func TestOpenAPIAgreesWithTheServer(t *testing.T) {
 				x.invalid, x.status = true, 415
 				x.opts = []func(*http.Request){header("Content-Type", "text/csv"), header("Accept", "text/csv")}
 			case "416":
-				x.path, x.status = addQuery(o.path, "partition=0&offset=1000"), 416
+				x.status = 416
+				if o.call == "GroupSeek" {
+					x.fail[o.call] = api.Errorf(api.CodeOffsetOutOfRange, "outside").With("partition", 0).With("logStart", int64(1)).With("head", int64(2))
+					break
+				}
+				x.path = addQuery(o.path, "partition=0&offset=1000")
 				if strings.Contains(o.path, "partitions") {
 					x.path = o.path + "?offset=1000"
 				}
@@ -378,7 +411,7 @@ func TestOpenAPIAgreesWithTheServer(t *testing.T) {
 			case "503":
 				x.status = 503
 				x.fail[o.call] = unavailable
-				if strings.Contains(op, queuesPath) {
+				if strings.Contains(op, queuesPath) || strings.Contains(op, groupPath) {
 					x.fail[o.call] = api.Errorf(api.CodeLeasesUnavailable, "redis is down")
 				}
 			case "504":
@@ -406,8 +439,33 @@ func TestOpenAPIAgreesWithTheServer(t *testing.T) {
 	}
 }
 
-// Paths of work queues in the document.
+// groupSuccesses calls the routes of groups in further ways that succeed.
+func (c *contract) groupSuccesses(n *node) {
+	c.t.Helper()
+	n.g.joined("billing", "orders")
+	n.g.joined("left", "orders")
+	n.g.put("leaving", "idle")
+	run := func(op, path, body string, status int) {
+		c.t.Helper()
+		method, rest, _ := strings.Cut(op, " ")
+		c.run(n, exchange{op: method + " " + groupPath + rest, path: "/v1/groups/" + path, body: body, status: status})
+	}
+	n.g.offer("billing", groups.Polled{TopicPartition: groups.TopicPartition{Topic: "orders"}, Records: []segment.Record{text(1, "a")}, NextOffset: 2, Head: 9})
+	run("POST /poll", "billing/poll", `{"memberId":"m-1","generation":1}`, 200)
+	run("POST /heartbeat", "billing/heartbeat", `{"memberId":"m-1","generation":1,"owned":null}`, 200)
+	run("PUT /offsets", "idle/offsets", `{"offsets":[{"topic":"orders","partition":0,"offset":1}]}`, 204)
+	run("GET /offsets", "idle/offsets", "", 200)
+	run("GET ", "idle", "", 200)
+	run("POST /seek", "billing/seek", `{"topic":"orders","timestamp":"2026-01-02T03:04:05Z","dryRun":true}`, 200)
+	run("POST /seek", "idle/seek", `{"topic":"orders","offsets":{"0":5}}`, 200)
+	run("POST /seek", "billing/seek", `{"topic":"orders","to":"earliest"}`, 409)
+	run("PUT /offsets", "billing/offsets", `{"memberId":"m-1","generation":9,"offsets":[]}`, 409)
+	c.run(n, exchange{op: "GET /v1/groups", path: "/v1/groups?limit=1", status: 200})
+}
+
+// Paths of work queues and of groups in the document.
 const (
+	groupPath  = "/v1/groups/{group}"
 	queuesPath = "/v1/topics/{topic}/subscriptions"
 	queuePath  = queuesPath + "/{subscription}"
 )

@@ -45,6 +45,7 @@ type Options struct {
 	Producers     Producers          // required
 	Health        Health             // required
 	Queues        Queues             // nil: every route of subscriptions answers LEASES_UNAVAILABLE
+	Groups        Groups             // nil: every route of groups answers LEASES_UNAVAILABLE
 
 	Region      string // of this fabric; a topic that is resident elsewhere is refused
 	Version     string // shown by /openapi.json and /debug/state

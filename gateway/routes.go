@@ -14,8 +14,9 @@ type route struct {
 	handler      echo.HandlerFunc
 }
 
-// Paths of work queues.
+// Paths of work queues and of groups.
 const (
+	group         = "/v1/groups/:group"
 	subscriptions = "/v1/topics/:topic/subscriptions"
 	subscription  = subscriptions + "/:subscription"
 )
@@ -51,6 +52,17 @@ func (s *Server) routeTable() []route {
 		{http.MethodPost, subscription + "/dead-letters/discard", s.secured(s.discard)},
 		{http.MethodGet, subscription + "/tasks/:task", s.secured(s.getTask)},
 		{http.MethodDelete, subscription + "/tasks/:task", s.secured(s.cancelTask)},
+
+		{http.MethodGet, "/v1/groups", s.secured(s.listGroups)},
+		{http.MethodGet, group, s.secured(s.getGroup)},
+		{http.MethodDelete, group, s.secured(s.deleteGroup)},
+		{http.MethodPost, group + "/join", s.secured(s.joinGroup)},
+		{http.MethodPost, group + "/heartbeat", s.secured(s.heartbeatGroup)},
+		{http.MethodPost, group + "/leave", s.secured(s.leaveGroup)},
+		{http.MethodPost, group + "/poll", s.secured(s.pollGroup)},
+		{http.MethodPost, group + "/seek", s.secured(s.seekGroup)},
+		{http.MethodGet, group + "/offsets", s.secured(s.groupOffsets)},
+		{http.MethodPut, group + "/offsets", s.secured(s.commitOffsets)},
 
 		{http.MethodGet, "/healthz", open(s.getHealth)},
 		{http.MethodGet, "/readyz", open(s.getReady)},

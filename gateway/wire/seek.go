@@ -20,26 +20,14 @@ func DecodeSeek(body []byte) (leases.SeekTarget, error) {
 	if err := r.begin('{', "a JSON object"); err != nil {
 		return to, err
 	}
-	targets := 0
-	for ; r.more(); targets++ {
+	var target seekTarget
+	for r.more() {
 		name, err := r.name()
 		if err != nil {
 			return to, err
 		}
-		switch string(name) {
-		case "to":
-			err = seekTo(r, &to)
-		case "timestamp":
-			var text []byte
-			if text, err = r.text(); err == nil {
-				var ms int64
-				if ms, err = ParseTime("/timestamp", string(text)); err == nil {
-					to.Time = &ms
-				}
-			}
-		case "offsets":
-			to.Offsets, err = seekOffsets(r)
-		default:
+		known, err := target.member(r, string(name))
+		if !known {
 			err = invalid(r.pointer(), "there is no such member; %s", seekForm)
 		}
 		if err != nil {
@@ -52,10 +40,38 @@ func DecodeSeek(body []byte) (leases.SeekTarget, error) {
 	if err := r.finish(); err != nil {
 		return to, err
 	}
-	if targets != 1 {
+	if target.count != 1 {
 		return to, invalid("", "%s", seekForm)
 	}
-	return to, nil
+	return target.SeekTarget, nil
+}
+
+// seekTarget collects the members that name the target of a seek.
+type seekTarget struct {
+	leases.SeekTarget
+	count int // of the members
+}
+
+// member reads the value of a member, or says that there is none of that name.
+func (t *seekTarget) member(r jsonReader, name string) (known bool, err error) {
+	switch name {
+	case "to":
+		err = seekTo(r, &t.SeekTarget)
+	case "timestamp":
+		var text []byte
+		if text, err = r.text(); err == nil {
+			var ms int64
+			if ms, err = ParseTime("/timestamp", string(text)); err == nil {
+				t.Time = &ms
+			}
+		}
+	case "offsets":
+		t.Offsets, err = seekOffsets(r)
+	default:
+		return false, nil
+	}
+	t.count++
+	return true, err
 }
 
 func seekTo(r jsonReader, to *leases.SeekTarget) error {

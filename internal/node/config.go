@@ -57,7 +57,7 @@ type Config struct {
 	Driver    metadata.Driver      // instead of Etcd; the node does not close it
 	Store     objectstore.Store    // instead of ObjectStore, under the same wrappers; the node does not close it
 	Clock     clockwork.Clock      // default: the real one
-	Random    io.Reader            // entropy of IDs; default: the system's
+	Random    io.Reader            // entropy of IDs, safe for concurrent use; default: the system's
 	Logger    *slog.Logger         // default: discards
 	Registry  *prometheus.Registry // default: the node's own
 	Housekeep Housekeeping         // how often the metadata log tidies up

@@ -35,7 +35,10 @@ type journalLog struct {
 	lost     prometheus.Counter
 }
 
-var _ journal.Log = (*journalLog)(nil)
+var (
+	_ journal.Log       = (*journalLog)(nil)
+	_ journal.FencedLog = (*journalLog)(nil)
+)
 
 // newJournalLog puts it together.
 func newJournalLog(catalog journalCatalog, appender ingest.Appender, reader fetch.Reader, logger *slog.Logger, reg prometheus.Registerer) (*journalLog, error) {
@@ -74,6 +77,15 @@ func (l *journalLog) EnsureTopic(ctx context.Context, tenant, name string, parti
 
 // Append stores the records in one commit.
 func (l *journalLog) Append(ctx context.Context, tenant, topic string, records []journal.Record) ([]int64, error) {
+	return l.append(ctx, tenant, topic, nil, records)
+}
+
+// AppendFenced is Append under the fence of a producer: the log refuses it where a later epoch has begun before.
+func (l *journalLog) AppendFenced(ctx context.Context, tenant, topic string, p metadata.Producer, records []journal.Record) ([]int64, error) {
+	return l.append(ctx, tenant, topic, &p, records)
+}
+
+func (l *journalLog) append(ctx context.Context, tenant, topic string, p *metadata.Producer, records []journal.Record) ([]int64, error) {
 	t, err := l.catalog.Topic(tenant, topic)
 	if err != nil {
 		return nil, err
@@ -87,7 +99,7 @@ func (l *journalLog) Append(ctx context.Context, tenant, topic string, records [
 		}
 		partitions[i] = r.Partition
 	}
-	res, err := l.appender.Append(ctx, &ingest.Request{Tenant: tenant, Topics: []ingest.TopicRecords{{Topic: t, Records: recs, Partitions: partitions}}})
+	res, err := l.appender.Append(ctx, &ingest.Request{Tenant: tenant, Producer: p, Topics: []ingest.TopicRecords{{Topic: t, Records: recs, Partitions: partitions}}})
 	if err != nil {
 		return nil, err
 	}

@@ -112,6 +112,21 @@ func TestJournalOverTwoNodes(t *testing.T) {
 	if _, err := log.Append(t.Context(), "nobody", journal.Topic, []journal.Record{{Key: []byte("k")}}); api.CodeOf(err) != api.CodeUnknownTopic {
 		t.Errorf("append to no topic: %v", err)
 	}
+	p := metadata.Producer{ID: "__group.1", Sequence: metadata.NoSequence}
+	for range 2 {
+		if p.Epoch, err = nodes[0].parts.log.StartProducer(t.Context(), "acme", p.ID); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 { // an epoch may append as often as it likes
+			if _, err := log.AppendFenced(t.Context(), "acme", journal.Topic, p, []journal.Record{{Key: []byte("k"), Value: []byte("v")}}); err != nil {
+				t.Errorf("append of epoch %d: %v", p.Epoch, err)
+			}
+		}
+	}
+	p.Epoch--
+	if _, err := log.AppendFenced(t.Context(), "acme", journal.Topic, p, []journal.Record{{Key: []byte("k")}}); api.CodeOf(err) != api.CodeProducerFenced {
+		t.Errorf("append of the epoch before: %v", err)
+	}
 	if _, _, _, err := log.Read(t.Context(), "acme", topic.ID+1000, 0, 0, 1); api.CodeOf(err) != api.CodeUnknownTopic {
 		t.Errorf("read of no topic: %v", err)
 	}

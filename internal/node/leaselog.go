@@ -7,6 +7,7 @@ import (
 	"github.com/forebaymq/forebay/fetch"
 	"github.com/forebaymq/forebay/ingest"
 	"github.com/forebaymq/forebay/leases"
+	"github.com/forebaymq/forebay/leases/groups"
 	"github.com/forebaymq/forebay/metadata"
 	"github.com/forebaymq/forebay/segment"
 )
@@ -33,6 +34,21 @@ func (r leaseReader) Read(ctx context.Context, tenant string, topic metadata.Top
 
 func (r leaseReader) OffsetForTime(ctx context.Context, topic metadata.TopicID, partition int32, ms int64) (int64, bool, error) {
 	return r.fetch.OffsetForTime(ctx, topic, partition, ms)
+}
+
+// groupReader reads the records of polls.
+type groupReader struct{ leaseReader }
+
+var _ groups.Reader = groupReader{}
+
+// Read is that of leases, with the error that groups know.
+func (r groupReader) Read(ctx context.Context, tenant string, topic metadata.TopicID, partition int32, offset int64, maxRecords int, maxBytes int64) ([]segment.Record, int64, error) {
+	records, next, err := r.leaseReader.Read(ctx, tenant, topic, partition, offset, maxRecords, maxBytes)
+	var u *leases.UnreadableError
+	if errors.As(err, &u) {
+		return nil, 0, &groups.UnreadableError{Next: u.Next, Cause: u.Cause}
+	}
+	return records, next, err
 }
 
 // leasePublisher appends copies of dead letters.

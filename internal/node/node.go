@@ -151,7 +151,7 @@ func (n *Node) start(ctx context.Context) (err error) {
 		Listen: n.c.Listen, OpsListen: n.c.OpsListen, TLSCertFile: n.c.TLSCertFile, TLSKeyFile: n.c.TLSKeyFile,
 		Authenticator: n.auth.authenticator, Authorizer: n.auth.authorizer,
 		Appender: n.parts.ingest, Reader: n.parts.fetch, Topics: n.parts.log, Producers: n.parts.log, Health: n.parts.log,
-		Queues: n.parts.queues.gateway(), Degraded: n.parts.queues.degraded,
+		Queues: n.parts.queues.gateway(), Groups: n.parts.queues.groupsServed(), Degraded: n.parts.queues.degraded,
 		Region: n.c.Region, Version: n.c.Version, Clock: n.c.Clock, Random: n.c.Random, Logger: logger,
 		Registerer: reg, Gatherer: reg, TracerProvider: n.parts.tracing.provider(), DebugState: n.debugState,
 		Debug: map[string]func() any{"storage": func() any { return n.storageReport() }},

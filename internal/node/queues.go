@@ -12,17 +12,19 @@ import (
 	"github.com/forebaymq/forebay/gateway"
 	"github.com/forebaymq/forebay/ingest"
 	"github.com/forebaymq/forebay/leases"
+	"github.com/forebaymq/forebay/leases/groups"
 	"github.com/forebaymq/forebay/leases/journal"
 	"github.com/forebaymq/forebay/leases/store"
 	"github.com/forebaymq/forebay/metadata"
 )
 
-// workQueues are the parts of a node that lease records. Those that were not reached are nil.
+// workQueues are the parts of a node that lease records and share partitions out among members of groups. Those that were not reached are nil.
 type workQueues struct {
 	redis  *embeddedRedis
 	store  *store.Store
 	health *redisHealth
 	engine *leases.Engine
+	groups *groups.Coordinator
 }
 
 // openQueues puts the work queues together, or answers nil where there is no Redis for them. A Redis that does not answer is no error: it may come.
@@ -72,12 +74,27 @@ func openQueues(ctx context.Context, c Config, log *metadata.Log, reader *fetch.
 		Store: q.store, Journal: j, View: log, Catalog: log, Reader: leaseReader{reader}, Publisher: leasePublisher{appender},
 		Clock: c.Clock, Rand: random, Logger: c.Logger, Registerer: c.Registry,
 	})
+	if err != nil {
+		return q, err
+	}
+	groupStore, err := store.NewGroupStore(q.store)
+	if err != nil {
+		return q, err
+	}
+	q.groups, err = groups.New(groups.Options{
+		Store: groupStore, Journal: journal.NewGroups(j, jl), View: log, Catalog: log, Reader: groupReader{leaseReader{reader}},
+		Clock: c.Clock, Rand: random, Logger: c.Logger, Registerer: c.Registry,
+	})
 	return q, err
 }
 
-// close ends them from the top. The engine journals what has changed, so the log must still take records.
+// close ends them from the top. The coordinator finishes the generations and commits under way, and the engine journals what has changed, so the log
+// must still take records.
 func (q *workQueues) close(ctx context.Context) error {
 	var errs []error
+	if q.groups != nil {
+		errs = append(errs, q.groups.Close(ctx))
+	}
 	if q.engine != nil {
 		errs = append(errs, q.engine.Close(ctx))
 	}
@@ -97,6 +114,7 @@ func (q *workQueues) close(ctx context.Context) error {
 func (q *workQueues) start() {
 	if q != nil {
 		q.engine.Start()
+		q.groups.Start()
 	}
 }
 
@@ -106,6 +124,14 @@ func (q *workQueues) gateway() gateway.Queues {
 		return nil
 	}
 	return q.engine
+}
+
+// groupsServed is what the gateway serves of groups, nil as gateway's.
+func (q *workQueues) groupsServed() gateway.Groups {
+	if q == nil {
+		return nil
+	}
+	return q.groups
 }
 
 func (q *workQueues) degraded() map[string]string {

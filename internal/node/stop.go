@@ -47,13 +47,15 @@ func (n *Node) Stop(ctx context.Context) error {
 // stop is the order in which a node ends. Each step needs those below it and is needed by those above it:
 //
 //  1. gateway: no new requests; long polls answer what they have; publishes in flight wait for their acks, which need
-//  2. ingest: seals what is buffered, uploads, commits, acknowledges; it writes through into
-//  3. fetch: no GET runs any more;
-//  4. compactor: the job in the middle ends at its next step, its claims are given back through
-//  5. metadata log: gives back its claim, ends its watch; it uses
-//  6. etcd: the client, and the embedded member where there is one;
-//  7. object store: nobody reads or writes any more;
-//  8. spans of all of the above are sent.
+//  2. work queues: groups first, whose generations and commits under way are finished, then leases, which journal what has changed, then Redis; the
+//     journal needs
+//  3. ingest: seals what is buffered, uploads, commits, acknowledges; it writes through into
+//  4. fetch: no GET runs any more;
+//  5. compactor: the job in the middle ends at its next step, its claims are given back through
+//  6. metadata log: gives back its claim, ends its watch; it uses
+//  7. etcd: the client, and the embedded member where there is one;
+//  8. object store: nobody reads or writes any more;
+//  9. spans of all of the above are sent.
 //
 // A step that fails does not keep the next from being taken.
 func (n *Node) stop(ctx context.Context) error {

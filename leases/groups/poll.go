@@ -131,6 +131,7 @@ func (p *polling) run(ctx context.Context) error {
 					continue
 				}
 			case <-timer.Chan():
+			case <-p.r.Enough:
 			case <-p.c.life.draining:
 			case <-ctx.Done():
 				err = unknownOutcome(ctx)

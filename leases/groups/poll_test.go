@@ -146,6 +146,29 @@ func TestLongPollEndsWithItsGeneration(t *testing.T) {
 	})
 }
 
+// A poll whose caller has waited enough answers that there is nothing, and the next one has what comes then.
+func TestLongPollIsEnough(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fabric) {
+		n := f.node()
+		n.makeTopic("orders", 1)
+		a := n.peer("g", "orders").join()
+		enough, done := make(chan struct{}), make(chan []Polled)
+		start := time.Now()
+		go func() {
+			done <- a.poll(func(r *PollRequest) { r.Wait, r.Enough = api.MaxWait, enough })
+		}()
+		synctest.Wait()
+		close(enough)
+		if got := <-done; len(got) > 0 || time.Since(start) > time.Second {
+			t.Fatal(shown(got), time.Since(start))
+		}
+		n.publish("orders", 0, "a")
+		if got := shown(a.poll(nil)); got != "orders/0=a" {
+			t.Fatal(got)
+		}
+	})
+}
+
 // A node that is closed answers who waits, refuses what comes, and can be closed again.
 func TestClose(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fabric) {

@@ -140,9 +140,10 @@ type PollRequest struct {
 	Name
 	MemberID   string
 	Generation int64
-	MaxRecords int           // 0 = api.DefaultReadRecords
-	MaxBytes   int64         // 0 = api.DefaultReadBytes
-	Wait       time.Duration // how long to wait when there is nothing
+	MaxRecords int             // 0 = api.DefaultReadRecords
+	MaxBytes   int64           // 0 = api.DefaultReadBytes
+	Wait       time.Duration   // how long to wait when there is nothing
+	Enough     <-chan struct{} // ends the wait early when it is closed: the answer is that there is nothing. nil = never
 }
 
 // Polled is what one partition gave to a poll.
