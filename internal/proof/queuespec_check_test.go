@@ -44,6 +44,8 @@ func TestQueueCheckerTellsRightFromWrong(t *testing.T) {
 		{"attempts fall", rules, []*delivery{lease("a", 2, 10, 100), lease("b", 1, 110, 200)}, nil, "attempt 1 after attempt 2"},
 		{"attempts fall, the failure came just before a break", after, []*delivery{settle(lease("a", 1, 10, 100), "nack", 20, 30, fateOK), lease("b", 2, 51, 150), lease("c", 1, 70, 170)},
 			[]span{{ms(45), ms(50), "flush"}}, ""},
+		{"attempts fall, the break came while the nack was under way", after, []*delivery{settle(lease("a", 1, 10, 100), "nack", 20, 30, fateOK), lease("b", 2, 26, 150), lease("c", 1, 70, 170)},
+			[]span{{ms(25), ms(26), "flush"}}, ""},
 		{"attempts fall, the failure came long before the break", after, []*delivery{settle(lease("a", 1, 10, 100), "nack", 20, 30, fateOK), lease("b", 2, 351, 450), lease("c", 1, 370, 470)},
 			[]span{{ms(345), ms(350), "flush"}}, "attempt 1 after attempt 2"},
 		{"one receipt for two records", rules, []*delivery{lease("a", 1, 10, 100), other(lease("a", 1, 10, 100), 8, 1)}, nil, "was given for"},

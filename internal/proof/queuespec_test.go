@@ -219,24 +219,25 @@ func (h *QueueHistory) checkSlot(r *queueReport, rules queueRules, s slot, ds []
 	slices.SortFunc(ds, func(a, b *delivery) int { return int(a.received - b.received) })
 	for i := 1; i < len(ds); i++ {
 		a, b := ds[i-1], ds[i]
-		if b.attempt < a.attempt && a.received < b.asked && !h.breakNear(failedAt(ds[:i-1], a), b.received, rules) {
+		if b.attempt < a.attempt && a.received < b.asked && !h.breakAfter(failedAt(ds[:i-1], a), b.received, rules) {
 			r.problem("%v: attempt %d after attempt %d: %v; breaks: %v", s, b.attempt, a.attempt, ds, h.between(a.asked, b.received))
 		}
 	}
 }
 
-// failedAt is when the delivery before d failed: its nack was answered, or it lapsed. Deliveries whose answer was lost are not known, so that
-// it may have been as late as d's own beginning.
-func failedAt(before []*delivery, d *delivery) int64 {
+// failedAt is when the delivery before d failed: during the call that nacked it, or when it lapsed. Deliveries whose answer was lost are not
+// known, so that it may have been as late as d's own beginning.
+func failedAt(before []*delivery, d *delivery) span {
 	for _, p := range slices.Backward(before) {
 		if p.attempt == d.attempt-1 {
 			if p.settle == "nack" && p.fate == fateOK {
-				return p.ended
+				return span{from: p.began, to: p.ended}
 			}
-			return min(p.expires, d.asked)
+			at := min(p.expires, d.asked)
+			return span{from: at, to: at}
 		}
 	}
-	return d.asked
+	return span{from: d.asked, to: d.asked}
 }
 
 // mayRepeat says whether the second ack is one of a record whose first ack was lost in a break.
@@ -256,10 +257,11 @@ func (h *QueueHistory) mayRepeat(r *queueReport, rules queueRules, first, second
 	return false
 }
 
-// breakNear says whether a break between two moments may have taken back what happened at the first.
-func (h *QueueHistory) breakNear(at, until int64, rules queueRules) bool {
+// breakAfter says whether a break before until may have taken back what happened at some moment of a span: it came after the span began, and
+// not longer after its end than the rules permit.
+func (h *QueueHistory) breakAfter(what span, until int64, rules queueRules) bool {
 	for _, b := range h.breaks {
-		if b.to >= at && b.from <= until && b.from-at <= int64(rules.repeats) {
+		if b.to >= what.from && b.from <= until && b.from-what.to <= int64(rules.repeats) {
 			return true
 		}
 	}
