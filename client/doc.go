@@ -11,8 +11,8 @@
 // # Retries
 //
 // The client retries by itself, with bounded exponential backoff and a bounded Retry-After, what is Retriable. What is Indefinite it
-// sends again only where a repetition has no second effect: reads, settings, and a publish that carries a Producer, whose sequence lets
-// the server recognise the repetition. A publish without a Producer whose outcome is unknown is returned to the caller, who alone knows
+// sends again only where a repetition has no second effect: reads, settings, and a publish that carries a ProducerSequence, which lets
+// the server recognise the repetition. A publish without one whose outcome is unknown is returned to the caller, who alone knows
 // whether twice is better than never.
 //
 // A lease carries a request ID, by which a repetition gets the same leases; acks, nacks and extensions are repeatable by nature, but a

@@ -48,12 +48,12 @@ func positions(w http.ResponseWriter, duplicate bool) {
 func TestLostAnswer(t *testing.T) {
 	for _, c := range []struct {
 		name     string
-		producer *Producer
+		producer *ProducerSequence
 		calls    int32
 		outcome  Outcome
 	}{
 		{"without a sequence", nil, 1, Indefinite},
-		{"with a sequence", &Producer{ID: "p", Epoch: 1, Sequence: 1}, 2, Succeeded},
+		{"with a sequence", &ProducerSequence{ID: "p", Epoch: 1, Sequence: 1}, 2, Succeeded},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var calls atomic.Int32

@@ -27,7 +27,7 @@ type PublishTopicsResult struct {
 
 // Publish stores all records or none, durably, before it returns. With a producer it is repeated as long as the policy allows, because
 // its sequence makes that harmless; without, an unknown outcome is returned at once (see Classify).
-func (c *Client) Publish(ctx context.Context, topic string, records []Record, producer *Producer) (*PublishResult, error) {
+func (c *Client) Publish(ctx context.Context, topic string, records []Record, producer *ProducerSequence) (*PublishResult, error) {
 	p, err := c.Prepare(records, producer)
 	if err != nil {
 		return nil, err
@@ -45,7 +45,7 @@ type Prepared struct {
 }
 
 // Prepare encodes (and compresses, as the client was told to) a publish.
-func (c *Client) Prepare(records []Record, producer *Producer) (*Prepared, error) {
+func (c *Client) Prepare(records []Record, producer *ProducerSequence) (*Prepared, error) {
 	body, encoding, err := c.compress(encodePublish(nil, records, producer))
 	if err != nil {
 		return nil, &Error{Op: "publish", Cause: err}
@@ -84,7 +84,7 @@ type jsonPublishResult struct {
 }
 
 // PublishTopics stores the records of all topics or none. Each topic is named once.
-func (c *Client) PublishTopics(ctx context.Context, topics []TopicRecords, producer *Producer) (*PublishTopicsResult, error) {
+func (c *Client) PublishTopics(ctx context.Context, topics []TopicRecords, producer *ProducerSequence) (*PublishTopicsResult, error) {
 	body, encoding, err := c.compress(encodePublishTopics(nil, topics, producer))
 	if err != nil {
 		return nil, &Error{Op: "publish", Cause: err}

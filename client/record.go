@@ -38,8 +38,8 @@ type Record struct {
 	Time   time.Time // set by reads: append time
 }
 
-// Producer makes a publish idempotent: per partition, a sequence at or below one that was accepted is recognised as a repetition.
-type Producer struct {
+// ProducerSequence makes a publish idempotent: per partition, a sequence at or below one that was accepted is recognised as a repetition.
+type ProducerSequence struct {
 	ID       string
 	Epoch    int64 // an epoch older than the newest is fenced
 	Sequence int64 // rises by the caller's choice

@@ -144,7 +144,7 @@ func sizeRecords(records []Record) int {
 	return n
 }
 
-func appendProducer(b []byte, field protowire.Number, p *Producer) []byte {
+func appendProducer(b []byte, field protowire.Number, p *ProducerSequence) []byte {
 	if p == nil {
 		return b
 	}
@@ -162,7 +162,7 @@ func appendProducer(b []byte, field protowire.Number, p *Producer) []byte {
 }
 
 // encodePublish appends a PublishRequest.
-func encodePublish(b []byte, records []Record, p *Producer) []byte {
+func encodePublish(b []byte, records []Record, p *ProducerSequence) []byte {
 	if need := sizeRecords(records) + 300; cap(b)-len(b) < need {
 		b = append(make([]byte, 0, len(b)+need), b...)
 	}
@@ -170,7 +170,7 @@ func encodePublish(b []byte, records []Record, p *Producer) []byte {
 }
 
 // encodePublishTopics appends a PublishTopicsRequest.
-func encodePublishTopics(b []byte, topics []TopicRecords, p *Producer) []byte {
+func encodePublishTopics(b []byte, topics []TopicRecords, p *ProducerSequence) []byte {
 	for _, t := range topics {
 		n := sizeRecords(t.Records)
 		if t.Topic != "" {

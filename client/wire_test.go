@@ -47,7 +47,7 @@ func TestPublishEncodingAgreesWithGeneratedCode(t *testing.T) {
 		want.Records = append(want.Records, generated(r))
 	}
 	got := &forebayv1.PublishRequest{}
-	if err := proto.Unmarshal(encodePublish(nil, samples(), &Producer{ID: "p", Epoch: 3, Sequence: 1 << 40}), got); err != nil {
+	if err := proto.Unmarshal(encodePublish(nil, samples(), &ProducerSequence{ID: "p", Epoch: 3, Sequence: 1 << 40}), got); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {
@@ -116,7 +116,7 @@ func TestDecodeAnswers(t *testing.T) {
 
 // FuzzDecode: no bytes make the decoders panic or hang.
 func FuzzDecode(f *testing.F) {
-	raw := encodePublish(nil, samples(), &Producer{ID: "p"})
+	raw := encodePublish(nil, samples(), &ProducerSequence{ID: "p"})
 	f.Add(raw)
 	f.Add(raw[:len(raw)/2])
 	f.Add([]byte{0x0a, 0xff, 0xff, 0xff, 0xff, 0x0f})

@@ -144,7 +144,7 @@ func newLog(t *testing.T, partitions int) *log {
 	return &log{t: t, partitions: partitions, records: make([][]string, partitions), accepted: map[int32]int64{}, fail: func(int) (error, error) { return nil, nil }}
 }
 
-func (l *log) Publish(_ context.Context, _ string, records []client.Record, p *client.Producer) (*client.PublishResult, error) {
+func (l *log) Publish(_ context.Context, _ string, records []client.Record, p *client.ProducerSequence) (*client.PublishResult, error) {
 	l.requests++
 	before, after := l.fail(l.requests)
 	if before != nil {
@@ -307,7 +307,7 @@ func TestShortAnswerIsAFailure(t *testing.T) {
 
 type shortSink struct{}
 
-func (shortSink) Publish(context.Context, string, []client.Record, *client.Producer) (*client.PublishResult, error) {
+func (shortSink) Publish(context.Context, string, []client.Record, *client.ProducerSequence) (*client.PublishResult, error) {
 	return &client.PublishResult{}, nil
 }
 

@@ -12,7 +12,7 @@ import (
 
 // Sink takes requests. *client.Client is one.
 type Sink interface {
-	Publish(ctx context.Context, topic string, records []client.Record, producer *client.Producer) (*client.PublishResult, error)
+	Publish(ctx context.Context, topic string, records []client.Record, producer *client.ProducerSequence) (*client.PublishResult, error)
 }
 
 // Job is what Publish does.
@@ -159,9 +159,9 @@ func (p *publisher) send(ctx context.Context) error {
 	if len(p.records) == 0 {
 		return nil
 	}
-	var producer *client.Producer
+	var producer *client.ProducerSequence
 	if s := p.job.Producer; s != nil {
-		producer = &client.Producer{ID: s.ID, Epoch: s.Epoch, Sequence: p.last}
+		producer = &client.ProducerSequence{ID: s.ID, Epoch: s.Epoch, Sequence: p.last}
 	}
 	result, err := p.job.Sink.Publish(ctx, p.job.Topic, p.records, producer)
 	if err == nil && len(result.Records) != len(p.records) {
