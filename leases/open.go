@@ -110,8 +110,8 @@ func (e *Engine) openAgain(ctx context.Context, q *queue, partitions []int32) er
 // openOnce opens the subscription, or the named partitions of it:
 //
 //  1. note the life of Redis; what follows is void in another one
-//  2. read the journal, and ask Redis what it has. Shards of which Redis has all that the journal has are left alone, leases included, if this
-//     process is just new here
+//  2. read the journal, and ask Redis what it has. Shards of which Redis has all that the journal has are left alone if this process is just new
+//     here, unless many were new before it; their leases live on in either case
 //  3. write openings of the others to the journal: from here on every earlier incarnation of them is history. A crash leaves openings that
 //     nobody uses, which harms nothing: they carry the state that was there
 //  4. load them
@@ -199,15 +199,15 @@ func (e *Engine) writeOpenings(ctx context.Context, q *queue, life uint64, which
 		}
 		has, ok := have[p]
 		whole := ok && state.Incarnation > 0 && !has.Less(reported[p])
-		if whole && life == firstLife {
+		if whole && life == firstLife && !known.Crowded[p] {
 			continue
 		}
 		o := shardOpening{LoadRequest: store.LoadRequest{Partition: p, Shard: *state, Over: -1}, base: reported[p]}
 		opening := *state
 		switch {
 		case whole:
-			// Redis was replaced since this process knows it. It may lack changes that are not in the journal either; what has their numbers from now
-			// on must not be taken for them.
+			// Redis was replaced since this process knows it: it may lack changes that are not in the journal either, and what has their numbers from
+			// now on must not be taken for them. Or so many nodes have come and gone that their states in the journal would add up for ever.
 			o.Keep, o.Over = true, 0
 			if state.Less(has) {
 				opening.Version = has

@@ -55,6 +55,45 @@ func TestNewNodeLeavesLeasesAlone(t *testing.T) {
 	})
 }
 
+// TestNodesComeAndGo: each node leaves a state of its own in the journal. They do not add up for ever, and what others have in hand is not disturbed
+// when they are cleared away.
+func TestNodesComeAndGo(t *testing.T) {
+	inFabric(t, func(t *testing.T, f *fabric) {
+		a := f.node(nil)
+		a.topic("orders", 1, nil)
+		id := a.subscribe(work, nil).ID
+		a.publish("orders", 0, numbered("", 260)...)
+		held := a.lease(work, 10)
+		seen := values(held)
+		crowds := 0
+		for range 80 {
+			n := f.node(nil)
+			got, beside := n.lease(work, 2), a.lease(work, 1)
+			seen = append(append(seen, values(got)...), values(beside)...)
+			n.settle(work, Ack, "", got)
+			a.settle(work, Ack, "", beside)
+			n.stop()
+			known, _, err := a.engine.o.Journal.LoadReported(t.Context(), fabricTenant, id)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if known.Crowded[0] {
+				crowds++
+			}
+		}
+		if crowds < 1 || crowds > 4 {
+			t.Errorf("after %d of 80 nodes the journal had more than it needs; want the first one that finds it so to clear it", crowds)
+		}
+		a.settle(work, Ack, "", held)
+		seen = append(seen, a.ackAll(work)...)
+		slices.Sort(seen)
+		if !slices.Equal(seen, numbered("", 260)) {
+			t.Errorf("%d records were delivered, want each of 260 once", len(seen))
+		}
+		a.done(work)
+	})
+}
+
 // TestWideTopic: records are found in whatever of a thousand partitions they are, also after a seek on another node, at a cost that does not grow
 // with the partitions.
 func TestWideTopic(t *testing.T) {
