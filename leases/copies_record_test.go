@@ -1,6 +1,8 @@
 package leases
 
 import (
+	"os"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -63,5 +65,28 @@ func TestCopyIDTellsDeathsApart(t *testing.T) {
 	other.LastFailed = 4
 	if copyID(9, first) != copyID(9, &again) || copyID(9, first) == copyID(9, &other) || copyID(9, first) == copyID(8, first) {
 		t.Error("one death has one ID, and another death another")
+	}
+}
+
+// docs/dead-letter-copies.md lists the headers of a copy, in their order.
+func TestDocumentedHeaders(t *testing.T) {
+	page, err := os.ReadFile("../docs/dead-letter-copies.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &store.DeadLetter{Pointer: journal.Pointer{Attempts: 1, FirstFailed: 1, LastFailed: 2, Reason: "r"}}
+	c, _ := deadCopy(&metadata.Subscription{Topic: "t", Name: "s"}, d, &segment.Record{AppendTime: 1, ID: "e"}, &metadata.Topic{Config: api.TopicConfig{Partitions: 1}})
+	var listed []string
+	for line := range strings.Lines(string(page)) {
+		if name, found := strings.CutPrefix(line, "| `"); found {
+			listed = append(listed, name[:strings.IndexByte(name, '`')])
+		}
+	}
+	var has []string
+	for _, h := range c.Headers {
+		has = append(has, h.Name)
+	}
+	if diff := cmp.Diff(has, listed); diff != "" {
+		t.Errorf("a copy has and the page lists (-has +listed):\n%s", diff)
 	}
 }
