@@ -29,6 +29,18 @@ type Error struct {
 	Cause      error         // transport or decoding failure, or nil
 }
 
+// Sentinels for errors.Is. Any *Error with the same Code matches.
+var (
+	ErrLeaseLost           = &Error{Code: "LEASE_LOST"}           // the lease has lapsed or was superseded; nothing changed
+	ErrRetentionGap        = &Error{Code: "RETENTION_GAP"}        // retention deleted what was not settled, or not read by a group; Gaps says what, a seek decides
+	ErrUnknownTopic        = &Error{Code: "UNKNOWN_TOPIC"}        //
+	ErrUnknownSubscription = &Error{Code: "UNKNOWN_SUBSCRIPTION"} //
+	ErrUnknownGroup        = &Error{Code: "UNKNOWN_GROUP"}        //
+	ErrStaleGeneration     = &Error{Code: "STALE_GENERATION"}     // the group has a newer generation, or the membership has ended; nothing changed
+	ErrNotOwner            = &Error{Code: "NOT_OWNER"}            // the partition is not the member's; nothing changed
+	ErrLeasesUnavailable   = &Error{Code: "LEASES_UNAVAILABLE"}   // the lease store is away; publish and replay go on
+)
+
 func (e *Error) Error() string {
 	var b strings.Builder
 	b.WriteString(e.Op)

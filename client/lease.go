@@ -8,15 +8,6 @@ import (
 	"time"
 )
 
-// Sentinels for errors.Is. Any *Error with the same Code matches.
-var (
-	ErrLeaseLost           = &Error{Code: "LEASE_LOST"}           // the lease has lapsed or was superseded; nothing changed
-	ErrRetentionGap        = &Error{Code: "RETENTION_GAP"}        // retention deleted what was not settled; Gaps says what, Seek decides
-	ErrUnknownTopic        = &Error{Code: "UNKNOWN_TOPIC"}        //
-	ErrUnknownSubscription = &Error{Code: "UNKNOWN_SUBSCRIPTION"} //
-	ErrLeasesUnavailable   = &Error{Code: "LEASES_UNAVAILABLE"}   // the lease store is away; publish and replay go on
-)
-
 // LeaseOptions say how much a lease asks for.
 type LeaseOptions struct {
 	Max        int           // most records, at most 1,000; 0 = the server's default (10)

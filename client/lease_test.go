@@ -156,7 +156,7 @@ func TestRetentionGapIsNamed(t *testing.T) {
 	if !errors.Is(err, ErrRetentionGap) || errors.Is(err, ErrLeaseLost) || !errors.As(err, &e) || calls.Load() != 1 {
 		t.Fatalf("%d calls, %v", calls.Load(), err)
 	}
-	if diff := cmp.Diff([]Gap{{2, 5, 9}}, e.Gaps); diff != "" {
+	if diff := cmp.Diff([]Gap{{Partition: 2, From: 5, To: 9}}, e.Gaps); diff != "" {
 		t.Error(diff)
 	}
 }

@@ -97,11 +97,12 @@ type SubscriptionPartition struct {
 	Gap                      *Gap     `json:"gap"` // what retention deleted before it was settled
 }
 
-// Gap is a range of offsets that retention deleted before it was settled: [From, To).
+// Gap is a range of offsets that retention deleted before it was settled, or before a group read it: [From, To).
 type Gap struct {
-	Partition int32 `json:"partition"`
-	From      int64 `json:"from"`
-	To        int64 `json:"to"`
+	Topic     string `json:"topic,omitempty"` // of a group; "" of a subscription, which has one topic
+	Partition int32  `json:"partition"`
+	From      int64  `json:"from"`
+	To        int64  `json:"to"`
 }
 
 func (s *Subscription) decode(body []byte) error {
@@ -213,7 +214,7 @@ func (c *Client) DeleteSubscription(ctx context.Context, topic, name string) err
 	})
 }
 
-// SeekTarget is where a subscription shall stand. Exactly one is set.
+// SeekTarget is where a subscription or a group shall stand. Exactly one is set.
 type SeekTarget struct {
 	Earliest bool
 	Latest   bool
@@ -221,16 +222,16 @@ type SeekTarget struct {
 	Offsets  map[int32]int64 // by partition; the others stay where they are
 }
 
-func (t SeekTarget) body() (any, error) {
-	var chosen []any
+func (t SeekTarget) body() (map[string]any, error) {
+	var chosen []map[string]any
 	if t.Earliest {
-		chosen = append(chosen, map[string]string{"to": "earliest"})
+		chosen = append(chosen, map[string]any{"to": "earliest"})
 	}
 	if t.Latest {
-		chosen = append(chosen, map[string]string{"to": "latest"})
+		chosen = append(chosen, map[string]any{"to": "latest"})
 	}
 	if !t.Time.IsZero() {
-		chosen = append(chosen, map[string]string{"timestamp": formatTime(t.Time)})
+		chosen = append(chosen, map[string]any{"timestamp": formatTime(t.Time)})
 	}
 	if len(t.Offsets) > 0 {
 		chosen = append(chosen, map[string]any{"offsets": t.Offsets})
