@@ -27,6 +27,8 @@ var allowed = map[string][]string{
 	"compactor":             {"api", "internal/failpoint", "segment", "objectstore", "metadata"},
 	"regions":               {"api", "internal/failpoint", "segment", "objectstore", "metadata", "client"},
 	"client":                {"api"},
+	"client/outbox":         {"api", "client"},
+	"client/inbox":          {"api", "client"},
 	"gateway":               {"api", "internal/failpoint", "gateway", "segment", "metadata", "ingest", "fetch", "leases"},
 	"gateway/auth":          {"api"},
 	"gateway/wire":          {"api", "segment", "metadata", "leases"},
@@ -52,6 +54,7 @@ var external = []struct {
 	{"github.com/minio/minio-go", []string{"objectstore"}, "objectstore.Store"},
 	{"github.com/labstack/echo", []string{"gateway"}, "the gateway's own interfaces"},
 	{"github.com/golang-jwt/jwt", []string{"gateway/auth"}, "auth.Authenticator"},
+	{"github.com/jackc/pgx", []string{"internal/pgtest"}, "database/sql: whoever uses the package brings the driver"},
 	{"github.com/alecthomas/kong", []string{"cmd/forebay", "internal/config"}, "a config struct"},
 }
 
