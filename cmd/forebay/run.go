@@ -37,6 +37,7 @@ type cli struct {
 	Subscriptions subscriptionsCmd `cmd:"" help:"List, show, create, update, move and delete subscriptions, the work queues of a topic."`
 	Work          workCmd          `cmd:"" help:"Work off a subscription: run a command for each record, or print and ack them."`
 	DLQ           dlqCmd           `cmd:"" name:"dlq" help:"List, redrive and discard dead letters."`
+	Groups        groupsCmd        `cmd:"" help:"List, show, move and delete consumer groups."`
 
 	Token   tokenCmd   `cmd:"" help:"Print a development token, signed with the key of a data folder."`
 	Segment segmentCmd `cmd:"" help:"Look into segment objects."`

@@ -233,15 +233,14 @@ func (c *subscriptionsDeleteCmd) Run(ctx context.Context, e *env) error {
 	return cl.DeleteSubscription(ctx, c.Topic, c.Subscription)
 }
 
-type subscriptionsSeekCmd struct {
-	queueFlags
+// seekFlags say where to.
+type seekFlags struct {
 	To        string   `help:"earliest or latest." xor:"target" placeholder:"WHERE"`
 	Timestamp string   `help:"The first record appended at or after this time (RFC 3339)." xor:"target" placeholder:"TIME"`
-	Offset    []string `help:"Next offset of a partition; may be repeated. The others stay where they are." xor:"target" placeholder:"PARTITION:OFFSET"`
-	Output    string   `help:"text, or json: on one line." enum:"text,json" default:"text"`
+	Offset    []string `help:"Next offset of a partition; several with commas, or repeated. The others stay where they are." xor:"target" placeholder:"PARTITION:OFFSET"`
 }
 
-func (c *subscriptionsSeekCmd) target() (to client.SeekTarget, err error) {
+func (c *seekFlags) target() (to client.SeekTarget, err error) {
 	switch c.To {
 	case "earliest":
 		to.Earliest = true
@@ -272,7 +271,7 @@ func (c *subscriptionsSeekCmd) target() (to client.SeekTarget, err error) {
 		to.Offsets[p.Partition] = p.Offset
 	}
 	if c.To == "" && c.Timestamp == "" && len(positions) == 0 {
-		return to, usagef("subscriptions seek: where to? One of --to, --timestamp and --offset")
+		return to, usagef("seek: where to? One of --to, --timestamp and --offset")
 	}
 	return to, nil
 }
@@ -290,6 +289,12 @@ func parsePositions(texts []string) ([]client.Position, error) {
 		out = append(out, client.Position{Partition: int32(p), Offset: o})
 	}
 	return out, nil
+}
+
+type subscriptionsSeekCmd struct {
+	queueFlags
+	seekFlags
+	Output string `help:"text, or json: on one line." enum:"text,json" default:"text"`
 }
 
 func (c *subscriptionsSeekCmd) Run(ctx context.Context, e *env) error {
