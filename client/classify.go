@@ -66,6 +66,8 @@ func classifyTransport(err error) (Outcome, string) {
 	var record tls.RecordHeaderError
 	var dial *net.OpError
 	switch {
+	case errors.Is(err, errNoToken):
+		return Retriable, "there was no token, so nothing was sent; its source may have one later"
 	case errors.Is(err, errNotSent):
 		return Definite, "the request could not be built"
 	case errors.As(err, &certificate):

@@ -50,6 +50,7 @@ func TestClassify(t *testing.T) {
 		{"certificate", transport(&tls.CertificateVerificationError{Err: errors.New("unknown authority")}), Definite},
 		{"not TLS", transport(tls.RecordHeaderError{Msg: "first record does not look like a TLS handshake"}), Definite},
 		{"not built", transport(errors.Join(errNotSent, errors.New("bad method"))), Definite},
+		{"no token", transport(fmt.Errorf("%w: %w", errNoToken, errors.New("the issuer is away"))), Retriable},
 		{"something else", errors.New("boom"), Indefinite},
 	}
 	for _, c := range cases {

@@ -37,6 +37,9 @@ const maxProblemBytes = 1 << 20
 // errNotSent marks requests that could not even be built.
 var errNotSent = errors.New("request not sent")
 
+// errNoToken marks requests whose token source failed.
+var errNoToken = errors.New("get token")
+
 // TokenSource gives the token for one request. It is called for each attempt and should keep what it gets.
 type TokenSource func(ctx context.Context) (string, error)
 
@@ -242,7 +245,7 @@ func (c *Client) send(ctx context.Context, r *request) (*http.Response, error) {
 	if c.token != nil {
 		token, err := c.token(ctx)
 		if err != nil {
-			return nil, &Error{Op: r.op, Cause: errors.Join(errNotSent, fmt.Errorf("get token: %w", err))}
+			return nil, &Error{Op: r.op, Cause: fmt.Errorf("%w: %w", errNoToken, err)}
 		}
 		if token != "" {
 			req.Header.Set("Authorization", "Bearer "+token)

@@ -35,7 +35,7 @@ type workCmd struct {
 type workSummary struct {
 	Topic        string `json:"topic"`
 	Subscription string `json:"subscription"`
-	work.Stats
+	client.WorkerStats
 	Seconds float64 `json:"seconds"`
 	Error   string  `json:"error,omitempty"`
 }
@@ -82,12 +82,11 @@ func (c *workCmd) Run(ctx context.Context, e *env) error {
 	ctx, drain, stop := c.signals(ctx, e)
 	defer stop()
 	begin := time.Now()
-	queue := &work.Remote{Client: cl, Topic: c.Topic, Subscription: c.Subscription}
-	var stats work.Stats
+	var stats client.WorkerStats
 	if len(c.Command) > 0 {
-		stats, err = c.commands(ctx, e, queue, drain)
+		stats, err = c.commands(ctx, e, cl, drain)
 	} else {
-		stats, err = c.lines(ctx, e, queue, drain)
+		stats, err = c.lines(ctx, e, cl, drain)
 	}
 	if err == nil && (c.Once || c.UntilEmpty) && !stats.Whole() {
 		err = fmt.Errorf("%d of %d records were not acked", stats.Leased-stats.Acked, stats.Leased)
@@ -123,26 +122,49 @@ func (c *workCmd) signals(ctx context.Context, e *env) (working context.Context,
 }
 
 // commands runs the command for each record.
-func (c *workCmd) commands(ctx context.Context, e *env, queue *work.Remote, drain <-chan struct{}) (work.Stats, error) {
-	visibility, err := c.visibility(ctx, queue)
-	if err != nil {
-		return work.Stats{}, err
-	}
+func (c *workCmd) commands(ctx context.Context, e *env, cl *client.Client, drain <-chan struct{}) (client.WorkerStats, error) {
 	command := &work.Command{
 		Args: c.Command, Environ: e.environ, Topic: c.Topic, Subscription: c.Subscription,
 		Stdout: shared(e.out), Stderr: e.err, TimeLimit: c.TimeLimit,
 	}
-	return work.Run(ctx, work.Options{
-		Queue: queue, Handle: command.Handle, Concurrency: c.Concurrency, Batch: c.Batch, Wait: c.Wait, Visibility: visibility, NackDelay: c.NackDelay,
-		Once: c.Once, UntilEmpty: c.UntilEmpty, Drain: drain,
-		Notify: func(m *client.Message, err error) {
+	opts := []client.WorkerOption{
+		client.WithWorkerConcurrency(c.Concurrency), client.WithWorkerBatch(c.Batch), client.WithWorkerWait(c.Wait),
+		client.WithWorkerOutage(0), // --retry-for has passed by then
+		client.WithWorkerNotify(func(m *client.Message, err error) {
 			if m == nil {
 				fmt.Fprintf(e.err, "forebay: %v\n", err)
 				return
 			}
 			fmt.Fprintf(e.err, "forebay: record %d:%d, attempt %d: %v\n", m.Partition, m.Offset, m.Attempt, err)
-		},
-	})
+		}),
+	}
+	if c.Visibility != nil {
+		opts = append(opts, client.WithWorkerVisibility(*c.Visibility))
+	}
+	if c.NackDelay != nil {
+		opts = append(opts, client.WithWorkerNackDelay(func(*client.Message, error) time.Duration { return *c.NackDelay }))
+	}
+	if c.Once {
+		opts = append(opts, client.WithWorkerOnce())
+	}
+	if c.UntilEmpty {
+		opts = append(opts, client.WithWorkerUntilEmpty())
+	}
+	w, err := client.NewWorker(cl, c.Topic, c.Subscription, command.Handle, opts...)
+	if err != nil {
+		return client.WorkerStats{}, err
+	}
+	ended, watched := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(watched)
+		select {
+		case <-drain:
+			w.Stop()
+		case <-ended:
+		}
+	}()
+	defer func() { close(ended); <-watched }()
+	return w.Run(ctx)
 }
 
 // shared gives a writer that several commands may use: a file as it is, so that it is theirs without a detour.
@@ -153,24 +175,8 @@ func shared(w io.Writer) io.Writer {
 	return work.LockWriter(w)
 }
 
-// visibility gives how long leases live: extensions must come sooner.
-func (c *workCmd) visibility(ctx context.Context, queue *work.Remote) (time.Duration, error) {
-	if c.Visibility != nil {
-		return *c.Visibility, nil
-	}
-	s, err := queue.Client.GetSubscription(ctx, c.Topic, c.Subscription)
-	if err != nil {
-		return 0, err
-	}
-	d, err := time.ParseDuration(s.VisibilityTimeout)
-	if err != nil || d < api.MinVisibility {
-		return 0, fmt.Errorf("visibility timeout of the subscription: %q is no duration that this command knows; name one with --visibility", s.VisibilityTimeout)
-	}
-	return d, nil
-}
-
 // lines prints records.
-func (c *workCmd) lines(ctx context.Context, e *env, queue *work.Remote, drain <-chan struct{}) (work.Stats, error) {
+func (c *workCmd) lines(ctx context.Context, e *env, cl *client.Client, drain <-chan struct{}) (client.WorkerStats, error) {
 	w := bufio.NewWriterSize(e.out, 64<<10)
 	o := client.LeaseOptions{Max: c.Batch, Wait: c.Wait}
 	if c.Visibility != nil {
@@ -180,7 +186,7 @@ func (c *workCmd) lines(ctx context.Context, e *env, queue *work.Remote, drain <
 		o.Max = 100
 	}
 	return work.Print(ctx, work.PrintOptions{
-		Queue: queue, Lease: o, Once: c.Once, UntilEmpty: c.UntilEmpty, Drain: drain,
+		Queue: &work.Remote{Client: cl, Topic: c.Topic, Subscription: c.Subscription}, Lease: o, Once: c.Once, UntilEmpty: c.UntilEmpty, Drain: drain,
 		Print: func(messages []client.RawMessage) error {
 			for i := range messages {
 				if err := printLine(w, messages[i].JSON); err != nil {
@@ -193,9 +199,9 @@ func (c *workCmd) lines(ctx context.Context, e *env, queue *work.Remote, drain <
 	})
 }
 
-func (c *workCmd) summary(e *env, s work.Stats, took time.Duration, failure error) error {
+func (c *workCmd) summary(e *env, s client.WorkerStats, took time.Duration, failure error) error {
 	if c.Output == "json" {
-		sum := workSummary{Topic: c.Topic, Subscription: c.Subscription, Stats: s, Seconds: took.Seconds()}
+		sum := workSummary{Topic: c.Topic, Subscription: c.Subscription, WorkerStats: s, Seconds: took.Seconds()}
 		if failure != nil {
 			sum.Error = failure.Error()
 		}

@@ -98,10 +98,10 @@ func TestCommandIsEnded(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			cmd, _, _ := shell(t, c.script)
 			ctx, cancel := context.WithCancelCause(t.Context())
-			cmd.Stdout = onWrite(func() { cancel(ErrLeaseLost) })
+			cmd.Stdout = onWrite(func() { cancel(client.ErrLeaseLost) })
 			begin := time.Now()
 			err := cmd.Handle(ctx, &client.Message{})
-			if !errors.Is(err, ErrLeaseLost) || time.Since(begin) > 10*time.Second {
+			if !errors.Is(err, client.ErrLeaseLost) || time.Since(begin) > 10*time.Second {
 				t.Errorf("%v after %s", err, time.Since(begin))
 			}
 		})

@@ -8,13 +8,6 @@ import (
 	"github.com/forebaymq/forebay/client"
 )
 
-// RawQueue is a subscription whose records come in the server's own words. Remote is one.
-type RawQueue interface {
-	LeaseRaw(ctx context.Context, o client.LeaseOptions) ([]client.RawMessage, error)
-	Ack(ctx context.Context, receipts []string) ([]client.SettleResult, error)
-	Nack(ctx context.Context, receipts []string, o client.NackOptions) ([]client.SettleResult, error)
-}
-
 // PrintOptions say what Print does.
 type PrintOptions struct {
 	Queue RawQueue
@@ -28,7 +21,7 @@ type PrintOptions struct {
 }
 
 // Print leases, prints and acks until o says to end, the queue or the printer fails, or ctx ends.
-func Print(ctx context.Context, o PrintOptions) (s Stats, err error) {
+func Print(ctx context.Context, o PrintOptions) (s client.WorkerStats, err error) {
 	leasing, cancel := context.WithCancel(ctx)
 	defer cancel()
 	watched := make(chan struct{})
@@ -65,7 +58,7 @@ func Print(ctx context.Context, o PrintOptions) (s Stats, err error) {
 	return s, nil
 }
 
-func (o *PrintOptions) printAndAck(ctx context.Context, messages []client.RawMessage, s *Stats) error {
+func (o *PrintOptions) printAndAck(ctx context.Context, messages []client.RawMessage, s *client.WorkerStats) error {
 	receipts := make([]string, len(messages))
 	for i := range messages {
 		receipts[i] = messages[i].Receipt
@@ -78,7 +71,7 @@ func (o *PrintOptions) printAndAck(ctx context.Context, messages []client.RawMes
 		results, err = o.Queue.Ack(ctx, receipts)
 	} else {
 		count = &s.GivenBack
-		results, err = o.Queue.Nack(ctx, receipts, client.NackOptions{Delay: new(time.Duration), Reason: ErrStopped.Error()})
+		results, err = o.Queue.Nack(ctx, receipts, client.NackOptions{Delay: new(time.Duration), Reason: client.ErrWorkerStopped.Error()})
 	}
 	s.Unsettled += int64(len(receipts) - len(results))
 	for i := range results {

@@ -1,0 +1,69 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+
+	"github.com/forebaymq/forebay/api"
+)
+
+// forever as the limit of an outage means that there is none.
+const forever time.Duration = -1
+
+// longestPause between attempts to reach a server that is away.
+const longestPause = 15 * time.Second
+
+// outage paces what a long-lived thing tries again while its server is away, after the retries of the single calls have been in vain. It says
+// when it is over, too: a refusal that stays, or an outage beyond the limit. Not safe for concurrent use.
+type outage struct {
+	limit         time.Duration // forever, or how long after the first failure a further attempt may begin
+	maxRetryAfter time.Duration
+	since         time.Time
+	failures      int
+	pauses        *backoff.ExponentialBackOff
+}
+
+// newOutage paces by pauses that grow to longest, give or take a half, and to what the server asks for, up to maxRetryAfter.
+func newOutage(limit, longest, maxRetryAfter time.Duration) *outage {
+	return &outage{limit: limit, maxRetryAfter: maxRetryAfter, pauses: &backoff.ExponentialBackOff{
+		InitialInterval: min(500*time.Millisecond, longest), RandomizationFactor: 0.5, Multiplier: 2, MaxInterval: longest,
+	}}
+}
+
+// over begins anew: the server has answered.
+func (o *outage) over() { o.failures = 0 }
+
+// next says whether to go on after err, and after which pause.
+func (o *outage) next(err error) (pause time.Duration, again bool) {
+	if o.failures == 0 {
+		o.since = time.Now()
+		o.pauses.Reset()
+	}
+	o.failures++
+	// A token may have run out on its way: another one is asked for with the next attempt.
+	token := codeOf(err) == api.CodeUnauthenticated && o.failures <= 3
+	if outcome, _ := Classify(err); outcome == Definite && !token {
+		return 0, false
+	}
+	pause = o.pauses.NextBackOff()
+	var e *Error
+	if errors.As(err, &e) && e.RetryAfter > 0 {
+		pause = max(pause, min(e.RetryAfter, o.maxRetryAfter))
+	}
+	return pause, o.limit < 0 || time.Since(o.since)+pause <= o.limit
+}
+
+// pass waits for d, or for the end of ctx (false).
+func pass(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
