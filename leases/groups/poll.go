@@ -302,8 +302,12 @@ func (p *polling) keep(ctx context.Context) error {
 		positions[i] = store.GroupPosition{Topic: p.places[i].GroupPartition.Topic, Partition: p.places[i].GroupPartition.Partition, Offset: p.at[i]}
 	}
 	err := p.c.o.Store.SetPositions(ctx, p.g.meta.ID, p.r.Generation, positions)
-	if errors.Is(err, store.ErrStale) {
+	switch {
+	case errors.Is(err, store.ErrStale):
 		return staleGeneration(p.r.Name, p.r.Generation+1)
+	case store.Unknown(err):
+		// The next poll may go on behind these records. It must not come before the member has joined again.
+		return &api.Error{Code: api.CodeOutcomeUnknown, Detail: "records were read, and the next poll may go on behind them; join again with the same memberId to go on from the committed offsets", Cause: err}
 	}
 	slices.SortFunc(p.out, func(a, b Polled) int { return compare(a.TopicPartition, b.TopicPartition) })
 	return err

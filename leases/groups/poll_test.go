@@ -3,10 +3,14 @@ package groups
 import (
 	"context"
 	"fmt"
+	"io"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/forebaymq/forebay/api"
 )
@@ -235,6 +239,54 @@ func TestPollIsFair(t *testing.T) {
 		got := a.poll(func(r *PollRequest) { r.MaxRecords = 4 })
 		if len(got) != 2 || len(got[0].Records) != 2 || len(got[1].Records) != 2 {
 			t.Fatal(shown(got))
+		}
+	})
+}
+
+// loseAnswer is a connection to Redis that breaks after a script has noted the positions of a poll.
+type loseAnswer struct {
+	redis.Hook
+	lost bool
+}
+
+func (l *loseAnswer) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		noted := cmd.Name() == "evalsha" && slices.ContainsFunc(cmd.Args()[3:], func(a any) bool { s, ok := a.(string); return ok && strings.HasSuffix(s, ":p") })
+		if err == nil && noted && !l.lost {
+			l.lost, err = true, io.ErrUnexpectedEOF
+			cmd.SetErr(err)
+		}
+		return err
+	}
+}
+
+func (l *loseAnswer) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (l *loseAnswer) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+// TestPollThatMayHaveMoved: where it is not known whether the next poll goes on behind the records, this must not look like a refusal, after which a client
+// polls again, and passes over them.
+func TestPollThatMayHaveMoved(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fabric) {
+		n := f.node()
+		n.makeTopic("orders", 1)
+		n.publish("orders", 0, "a", "b")
+		a := n.peer("g", "orders").join()
+		hook := &loseAnswer{}
+		n.client.AddHook(hook)
+		_, err := n.Poll(t.Context(), PollRequest{Name: named("g"), MemberID: a.id, Generation: a.generation})
+		if wantCode(t, err, api.CodeOutcomeUnknown); !hook.lost {
+			t.Fatal("nothing was lost")
+		}
+		if got := shown(a.poll(nil)); got != "" {
+			t.Fatalf("the lost poll did not count: %s", got)
+		}
+		a.join()
+		if got := shown(a.poll(nil)); got != "orders/0=a,b" {
+			t.Fatal(got)
 		}
 	})
 }

@@ -28,3 +28,9 @@ func (e *NotLoadedError) Error() string {
 }
 
 func asNotLoaded(err error, nl **NotLoadedError) bool { return errors.As(err, nl) }
+
+// Unknown says whether a call that failed may have had its effect: it was sent, and no answer came.
+func Unknown(err error) bool {
+	var u *unknownError
+	return errors.As(err, &u)
+}
