@@ -57,6 +57,12 @@ func (w *Worker) Run(ctx context.Context) (WorkerStats, error) {
 	extending, endExtending := context.WithCancel(ctx)
 	defer endExtending()
 
+	select {
+	case <-w.stopping: // before it began
+		w.drain(nil)
+	default:
+	}
+
 	var drainer, settler, extender sync.WaitGroup
 	drainer.Go(func() { w.drainer(ctx, leasing) })
 	settler.Go(func() { w.settler(settling) })
