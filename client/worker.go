@@ -64,6 +64,7 @@ type Worker struct {
 		held     map[string]*held // by receipt; waiting, running, settling
 		waiting  int
 		running  int
+		settling int
 		draining bool
 		mute     bool // the server cannot be told what became of records
 		stats    WorkerStats

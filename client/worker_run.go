@@ -179,6 +179,7 @@ func (w *Worker) learnVisibility(leasing context.Context, pacer *outage) bool {
 
 // lease is the loop that leases.
 func (w *Worker) lease(ctx, leasing context.Context, pacer *outage) {
+	backlog := 2 * max(w.o.concurrency, w.o.batch) // of what waits to be settled: more would be leased in vain if the server went away
 	o := LeaseOptions{Wait: w.o.wait, Visibility: w.o.visibility}
 	if w.o.untilEmpty {
 		o.Wait = 0
@@ -188,7 +189,7 @@ func (w *Worker) lease(ctx, leasing context.Context, pacer *outage) {
 		ok := w.await(leasing, func() bool {
 			busy = len(w.mu.held)
 			o.Max = w.o.concurrency - w.mu.running
-			return w.mu.waiting == 0 && o.Max > 0 && !w.mu.mute
+			return w.mu.waiting == 0 && o.Max > 0 && w.mu.settling <= backlog && !w.mu.mute
 		})
 		if !ok {
 			return
@@ -317,6 +318,7 @@ func (w *Worker) handleOne(ctx context.Context, h *held) {
 	w.mu.waiting--
 	if w.mu.draining {
 		h.state, h.back = heldSettling, true
+		w.mu.settling++
 		w.mu.Unlock()
 		h.expire.Stop()
 		w.done <- h
@@ -353,6 +355,7 @@ func (w *Worker) handled(h *held, err error) {
 	settle := h.state == heldRunning
 	if settle {
 		h.state = heldSettling
+		w.mu.settling++
 		h.err, h.back = err, err != nil && errors.Is(context.Cause(h.ctx), ErrWorkerStopped)
 	}
 	w.mu.Unlock()

@@ -155,6 +155,7 @@ func (w *Worker) unsettled(batch []*held) {
 		return
 	}
 	w.mu.Lock()
+	w.mu.settling -= len(batch)
 	for _, h := range batch {
 		h.state = heldGone
 		delete(w.mu.held, h.m.Receipt)
@@ -175,6 +176,7 @@ func (w *Worker) settled(batch []*held, results []SettleResult, count func(*Work
 	}
 	var troubles []trouble
 	w.mu.Lock()
+	w.mu.settling -= len(batch)
 	for i, h := range batch {
 		h.state = heldGone
 		delete(w.mu.held, h.m.Receipt)
