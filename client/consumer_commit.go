@@ -1,0 +1,174 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/forebaymq/forebay/api"
+)
+
+// commitLoop commits what is done, when it is due or somebody waits for it, until ctx ends. It alone commits, so a commit that has failed is never behind a
+// later one.
+func (c *Consumer) commitLoop(ctx context.Context) {
+	w := &commitWork{c: c}
+	tick := time.NewTicker(c.o.commitEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-c.commit:
+		case <-ctx.Done():
+			return
+		}
+		for w.round(ctx) {
+		}
+	}
+}
+
+// commitWork is what the committing loop remembers.
+type commitWork struct {
+	c       *Consumer
+	failed  int       // rounds in a row
+	refused time.Time // since when all that failed was refused for good; zero = it was not
+}
+
+// commitProgress is what a partition has come to.
+type commitProgress struct {
+	p      *ownedPartition
+	offset int64
+}
+
+// round commits what there is. true: it failed, waited, and is to be repeated.
+func (w *commitWork) round(ctx context.Context) bool {
+	c := w.c
+	c.mu.Lock()
+	c.lapseLocked()
+	heard, me := c.mu.heard, GroupMember{c.id, c.mu.generation}
+	var work []commitProgress
+	if c.mu.member == memberIn { // else the next answer of the group says so
+		work = c.progressLocked()
+	}
+	c.mu.since = 0
+	c.mu.Unlock()
+	err := w.send(ctx, me, work)
+	if err == nil || ctx.Err() != nil {
+		w.failed, w.refused = 0, time.Time{}
+		return false
+	}
+	w.failed++
+	pause := consumerPause(w.failed, consumerFirstPause, consumerCommitPause, err)
+	if consumerFatal(err) {
+		if w.refused.IsZero() {
+			w.refused = time.Now()
+		} else if time.Since(w.refused) > 2*c.o.session {
+			c.fail(err)
+		}
+		// The group knows more than this consumer: a heartbeat tells.
+		consumerNudge(c.beat)
+		consumerSleep(ctx, max(pause, c.o.session/10), heard)
+	} else {
+		w.refused = time.Time{}
+	}
+	c.notify(err)
+	return consumerSleep(ctx, pause)
+}
+
+// progressLocked lists what can be committed and is not, in order.
+func (c *Consumer) progressLocked() (work []commitProgress) {
+	for _, at := range sortedPartitions(c.mu.owned) {
+		p := c.mu.owned[at]
+		if offset := p.window.prefix(); offset > p.committed {
+			p.attempted = max(p.attempted, offset)
+			work = append(work, commitProgress{p, offset})
+		}
+	}
+	return work
+}
+
+// send commits. Where the server refuses one topic (it is gone, or may not be read any more) the others are committed without it.
+func (w *commitWork) send(ctx context.Context, me GroupMember, work []commitProgress) error {
+	for part := range slices.Chunk(work, consumerCommitAtMost) {
+		err := w.sendOnce(ctx, me, part)
+		several := part[0].p.at.Topic != part[len(part)-1].p.at.Topic
+		if err == nil || !several || !consumerFatal(err) || errors.Is(err, ErrStaleGeneration) || errors.Is(err, ErrNotOwner) {
+			if err != nil {
+				return err
+			}
+			continue
+		}
+		var first error
+		for len(part) > 0 {
+			n := slices.IndexFunc(part, func(g commitProgress) bool { return g.p.at.Topic != part[0].p.at.Topic })
+			if n < 0 {
+				n = len(part)
+			}
+			if err := w.sendOnce(ctx, me, part[:n]); err != nil && first == nil {
+				first = err
+			}
+			part = part[n:]
+		}
+		if first != nil {
+			return first
+		}
+	}
+	return nil
+}
+
+func (w *commitWork) sendOnce(ctx context.Context, me GroupMember, work []commitProgress) error {
+	c := w.c
+	offsets := make([]GroupOffset, len(work))
+	for i, g := range work {
+		offsets[i] = GroupOffset{Topic: g.p.at.Topic, Partition: g.p.at.Partition, Offset: g.offset}
+	}
+	attempt, cancel := context.WithTimeout(ctx, max(c.o.session, 5*time.Second))
+	defer cancel()
+	err := c.c.CommitOffsets(attempt, c.group, me, offsets)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err != nil {
+		c.mu.stats.CommitFailures++
+		return err
+	}
+	c.mu.stats.Commits++
+	for _, g := range work {
+		g.p.committed = max(g.p.committed, g.offset)
+	}
+	c.tellLocked()
+	return nil
+}
+
+// flush waits until what is done of partitions now is committed. ErrPartitionLost where that cannot be any more; or why it failed, when ctx ends.
+func (c *Consumer) flush(ctx context.Context, partitions []*ownedPartition) error {
+	c.mu.Lock()
+	targets := make([]int64, len(partitions))
+	for i, p := range partitions {
+		targets[i] = p.window.prefix()
+	}
+	c.mu.Unlock()
+	consumerNudge(c.commit)
+	for {
+		c.mu.Lock()
+		c.lapseLocked()
+		news, open, lost := c.mu.news, false, false
+		for i, p := range partitions {
+			if p.committed < targets[i] {
+				open = open || p.state != partitionOver
+				lost = lost || p.state == partitionOver
+			}
+		}
+		c.mu.Unlock()
+		switch {
+		case !open && lost:
+			return ErrPartitionLost
+		case !open:
+			return nil
+		}
+		select {
+		case <-news:
+		case <-ctx.Done():
+			return &Error{Op: "commit to group " + c.group, Code: api.CodeOutcomeUnknown, Detail: "it did not succeed in time", Cause: context.Cause(ctx)}
+		}
+	}
+}

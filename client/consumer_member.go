@@ -1,0 +1,310 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+)
+
+// memberState is what a consumer is to its group:
+//
+//	none       no member, nothing is owned. It joins: -> member. Where the server refuses for good, the consumer ends
+//	member     a member of a generation. Heartbeats keep it so. -> none when no heartbeat was answered for as long as the session is, or the group is
+//	           gone: all that is owned is lost. -> rejoining when the server knows of no such membership
+//	rejoining  the server has forgotten the membership (its lease store was lost, or it takes the session for lapsed), but by the consumer's own clock the
+//	           session lives, so nobody else has been given what it owns: that goes on, but nothing is committed. It joins: -> member, with what is in
+//	           the answer at the place where it was; the rest is lost. -> none when the session lapses
+type memberState uint8
+
+const (
+	memberNone memberState = iota
+	memberIn
+	memberRejoining
+)
+
+// Bounds of what is waited for.
+const (
+	consumerJoinTimeout  = 20 * time.Second // of one attempt: a generation that begins waits for the log
+	consumerJoinPause    = 5 * time.Second  // between joins, at most
+	consumerFirstPause   = 50 * time.Millisecond
+	consumerBeatAtLeast  = 500 * time.Millisecond // for one heartbeat
+	consumerReadPause    = 2 * time.Second        // between reads that fail, at most
+	consumerCommitPause  = time.Second            // between commits that fail, at most
+	consumerCommitAtMost = 1000                   // offsets in one request
+)
+
+// memberLoop joins and keeps the session alive until ctx ends. It alone speaks about membership, so answers come in the order of requests.
+func (c *Consumer) memberLoop(ctx context.Context) {
+	l := &memberWork{c: c, begun: time.Now()}
+	for ctx.Err() == nil {
+		c.mu.Lock()
+		c.lapseLocked()
+		state, phase := c.mu.member, c.mu.phase
+		c.mu.Unlock()
+		switch {
+		case state == memberIn:
+			l.heartbeat(ctx)
+		case state == memberNone && phase == phaseDraining:
+			<-ctx.Done() // there is nothing to finish
+		default:
+			l.join(ctx)
+		}
+	}
+}
+
+// memberWork is what the member's loop remembers.
+type memberWork struct {
+	c      *Consumer
+	begun  time.Time
+	joined bool      // it has been a member
+	failed int       // requests in a row
+	next   time.Time // when the next heartbeat is due
+}
+
+// join makes one attempt, and waits after one that failed.
+func (l *memberWork) join(ctx context.Context) {
+	c := l.c
+	c.mu.Lock()
+	c.mu.tried = true
+	timeout, lapses := consumerJoinTimeout, time.Duration(0)
+	if c.mu.member == memberRejoining {
+		lapses = max(0, time.Until(c.mu.deadline))
+		timeout = min(timeout, lapses)
+	}
+	c.mu.Unlock()
+	attempt, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	sent := time.Now()
+	m, err := c.c.JoinGroup(attempt, c.group, JoinOptions{
+		Topics: c.topics, MemberID: c.id, InstanceID: c.o.instanceID, SessionTimeout: c.o.session, Start: c.o.start,
+	})
+	if err == nil {
+		l.joined, l.failed = true, 0
+		l.next = sent.Add(c.joined(sent, m))
+		return
+	}
+	if ctx.Err() != nil {
+		return
+	}
+	l.failed++
+	over := !l.joined && (l.failed >= c.policy.Attempts || time.Since(l.begun) > c.policy.MaxElapsed)
+	if over || consumerFatal(err) {
+		c.fail(err)
+		c.loseAll()
+		return
+	}
+	c.notify(err)
+	pause := consumerPause(l.failed, consumerFirstPause, consumerJoinPause, err)
+	if !l.joined {
+		pause = consumerPause(l.failed, c.policy.Initial, min(c.policy.Max, c.policy.MaxRetryAfter), err)
+	}
+	if lapses > 0 {
+		pause = min(pause, lapses)
+	}
+	consumerSleep(ctx, pause)
+}
+
+// heartbeat waits until one is due, and sends it.
+func (l *memberWork) heartbeat(ctx context.Context) {
+	c := l.c
+	c.mu.Lock()
+	deadline, interval := c.mu.deadline, c.mu.interval
+	c.mu.Unlock()
+	if wait := min(time.Until(l.next), time.Until(deadline)); wait > 0 && !consumerSleep(ctx, wait, c.beat) {
+		return
+	}
+	c.mu.Lock()
+	if c.lapseLocked() || c.mu.member != memberIn {
+		c.mu.Unlock()
+		return
+	}
+	owned := make([]TopicPartition, 0, len(c.mu.owned))
+	for at := range c.mu.owned {
+		owned = append(owned, at)
+	}
+	me := GroupMember{c.id, c.mu.generation}
+	c.mu.Unlock()
+	slices.SortFunc(owned, compareTopicPartitions)
+
+	attempt, cancel := context.WithTimeout(ctx, max(min(max(interval, consumerBeatAtLeast), time.Until(deadline)), time.Millisecond))
+	defer cancel()
+	sent := time.Now()
+	m, err := c.c.Heartbeat(attempt, c.group, me, owned)
+	switch {
+	case err == nil:
+		l.failed = 0
+		l.next = sent.Add(interval)
+		c.beaten(sent, owned, m)
+		return
+	case ctx.Err() != nil:
+		return
+	case errors.Is(err, ErrStaleGeneration):
+		c.notify(err)
+		l.failed = 0
+		c.mu.Lock()
+		c.mu.member = memberRejoining
+		c.hearLocked()
+		c.mu.Unlock()
+		return
+	case errors.Is(err, ErrUnknownGroup):
+		c.notify(err)
+		c.loseAll()
+		return
+	case consumerFatal(err):
+		c.fail(err)
+	default:
+		c.notify(err)
+	}
+	l.failed++
+	l.next = time.Now().Add(consumerPause(l.failed, consumerFirstPause, max(interval/2, consumerFirstPause), err))
+}
+
+// joined takes the answer to a join that was sent at a time, and says how long after that the first heartbeat is due.
+func (c *Consumer) joined(sent time.Time, m *Membership) time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.lapseLocked()
+	c.newGenerationLocked(m.Generation)
+	c.mu.member = memberIn
+	c.mu.interval = m.HeartbeatInterval
+	if c.mu.interval <= 0 {
+		c.mu.interval = c.o.session / 3
+	}
+	c.mu.deadline = sent.Add(c.o.session)
+	defer c.hearLocked()
+	if !time.Now().Before(c.mu.deadline) {
+		// The answer took so long that the session may be over already. A heartbeat tells, and what is owned as well.
+		for _, p := range c.mu.owned {
+			c.loseLocked(p)
+		}
+		c.mu.deadline = time.Now().Add(max(c.mu.interval, consumerBeatAtLeast))
+		return 0
+	}
+	assigned := make(map[TopicPartition]int64, len(m.Assignment))
+	for _, a := range m.Assignment {
+		assigned[TopicPartition{a.Topic, a.Partition}] = a.Offset
+	}
+	for at, p := range c.mu.owned {
+		// Where the place is not one that this consumer has committed, another one has had the partition meanwhile.
+		if offset, ok := assigned[at]; !ok || offset < p.committed || offset > p.attempted {
+			c.loseLocked(p)
+		} else if offset > p.committed {
+			p.committed = offset // by a commit that was not answered
+		}
+	}
+	c.assignLocked(m.Assignment, nil)
+	return c.mu.interval
+}
+
+// beaten takes the answer to a heartbeat that was sent at a time and named what was owned then.
+func (c *Consumer) beaten(sent time.Time, named []TopicPartition, m *Membership) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	defer c.hearLocked()
+	if c.mu.member != memberIn {
+		return // the session had lapsed by the time of the answer
+	}
+	c.mu.deadline = sent.Add(c.o.session)
+	if m.Generation != c.mu.generation {
+		c.newGenerationLocked(m.Generation)
+	}
+	holds := make(map[TopicPartition]bool, len(m.Assignment)+len(m.Revoke))
+	for _, a := range m.Assignment {
+		holds[TopicPartition{a.Topic, a.Partition}] = true
+	}
+	for _, at := range m.Revoke {
+		holds[at] = true
+		if p := c.mu.owned[at]; p != nil {
+			c.releaseLocked(p, ErrPartitionRevoked)
+		}
+	}
+	for at, p := range c.mu.owned {
+		if !holds[at] {
+			c.loseLocked(p) // its topic is gone
+		}
+	}
+	c.assignLocked(m.Assignment, named)
+}
+
+// assignLocked begins with what is new. What was named in the request and has been let go since may be there only because the server did not know
+// that yet, and its offset may be older than the last commit: the next heartbeat tells.
+func (c *Consumer) assignLocked(assignment []GroupOffset, named []TopicPartition) {
+	var added []*ownedPartition
+	for _, a := range assignment {
+		at := TopicPartition{a.Topic, a.Partition}
+		switch {
+		case c.mu.owned[at] != nil || c.mu.phase != phaseRunning:
+		case slices.Contains(named, at):
+			consumerNudge(c.beat)
+		default:
+			added = append(added, c.addLocked(at, a.Offset))
+		}
+	}
+	if len(added) > 0 {
+		c.beginLocked(added)
+	}
+}
+
+func (c *Consumer) newGenerationLocked(generation int64) {
+	if generation != c.mu.generation {
+		c.mu.generation = generation
+		c.mu.stats.Rebalances++
+	}
+	consumerNudge(c.commit) // what could not be committed before can be now
+}
+
+// hearLocked wakes who waits for an answer of the group.
+func (c *Consumer) hearLocked() {
+	close(c.mu.heard)
+	c.mu.heard = make(chan struct{})
+}
+
+// lapseLocked ends the membership when its session may be over by the consumer's own clock: the time since the last heartbeat that was answered was
+// sent. Servers count from when they got it, so they are not earlier. Everything that acts for a partition asks this first, because a process that
+// stood still does not know in which order its goroutines go on.
+func (c *Consumer) lapseLocked() bool {
+	if c.mu.member == memberNone || time.Now().Before(c.mu.deadline) {
+		return false
+	}
+	c.mu.stats.Lapses++
+	c.mu.member = memberNone
+	for _, p := range c.mu.owned {
+		c.loseLocked(p)
+	}
+	c.hearLocked()
+	consumerNudge(c.beat)
+	// In a goroutine of the queue: the caller has the lock.
+	c.callLocked(func() {
+		c.notify(fmt.Errorf("group %s: no heartbeat was answered for %s: %w", c.group, c.o.session, errSessionLapsed))
+	})
+	return true
+}
+
+var errSessionLapsed = errors.New("the session has lapsed, all partitions are lost")
+
+// loseAll ends the membership.
+func (c *Consumer) loseAll() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.mu.member = memberNone
+	for _, p := range c.mu.owned {
+		c.loseLocked(p)
+	}
+	c.hearLocked()
+}
+
+func compareTopicPartitions(a, b TopicPartition) int {
+	if n := strings.Compare(a.Topic, b.Topic); n != 0 {
+		return n
+	}
+	return int(a.Partition) - int(b.Partition)
+}
+
+// sortedPartitions gives the keys of a map in order.
+func sortedPartitions[V any](m map[TopicPartition]V) []TopicPartition {
+	return slices.SortedFunc(maps.Keys(m), compareTopicPartitions)
+}

@@ -1,0 +1,205 @@
+package client
+
+import (
+	"context"
+	"errors"
+)
+
+// GroupRecord is a record that a Consumer read.
+type GroupRecord struct {
+	Topic string
+	Record
+
+	place uint64 // in the partition's window
+	of    *ownedPartition
+	chunk *readChunk
+}
+
+// readChunk is one answer: its records share memory, which is free when all are done.
+type readChunk struct {
+	bytes int64
+	open  int
+}
+
+// consumerLane is a queue of records that are handled one after the other.
+type consumerLane struct {
+	key   string
+	named bool // it is in the partition's map
+	queue []*GroupRecord
+}
+
+// enterLocked puts records that were read into their lanes.
+func (c *Consumer) enterLocked(p *ownedPartition, records []GroupRecord) {
+	for i := range records {
+		r := &records[i]
+		var l *consumerLane
+		switch {
+		case c.mu.order == OrderByPartition:
+			if l = p.lanes[""]; l == nil {
+				l = &consumerLane{named: true}
+				p.lanes[""] = l
+			}
+		case r.Key == nil:
+			l = &consumerLane{}
+		default:
+			if l = p.lanes[string(r.Key)]; l == nil {
+				l = &consumerLane{key: string(r.Key), named: true}
+				p.lanes[l.key] = l
+			}
+		}
+		l.queue = append(l.queue, r)
+		if len(l.queue) == 1 {
+			c.offerLocked(p, l)
+		}
+	}
+}
+
+// offerLocked says that the first record of a lane may be handled.
+func (c *Consumer) offerLocked(p *ownedPartition, l *consumerLane) {
+	p.waiting = append(p.waiting, l)
+	if !p.listed {
+		p.listed = true
+		c.mu.ready = append(c.mu.ready, p)
+	}
+	c.work.Signal()
+}
+
+// takeLocked waits for something to handle: the first record of a lane, or the first ones. Partitions take turns, and so do the lanes of each. The
+// lane keeps what is taken until it is done. nil: the consumer ends.
+func (c *Consumer) takeLocked() (*ownedPartition, *consumerLane, []*GroupRecord) {
+	for {
+		for len(c.mu.ready) == 0 && c.mu.phase == phaseRunning {
+			c.work.Wait()
+		}
+		if c.mu.phase != phaseRunning {
+			return nil, nil, nil
+		}
+		c.lapseLocked()
+		p := c.mu.ready[0]
+		c.mu.ready = c.mu.ready[1:]
+		p.listed = false
+		if len(p.waiting) == 0 {
+			continue // it was given up
+		}
+		l := p.waiting[0]
+		p.waiting = p.waiting[1:]
+		if len(p.waiting) > 0 {
+			p.listed = true
+			c.mu.ready = append(c.mu.ready, p)
+		}
+		n := min(c.mu.batch, len(l.queue))
+		p.handling += n
+		return p, l, l.queue[:n:n]
+	}
+}
+
+// worker handles records until the consumer ends.
+func (c *Consumer) worker(handle consumerHandler) {
+	for {
+		c.mu.Lock()
+		p, l, records := c.takeLocked()
+		c.mu.Unlock()
+		if p == nil {
+			return
+		}
+		err := c.attempts(p, records, handle)
+		c.mu.Lock()
+		c.handledLocked(p, l, records, err)
+		c.mu.Unlock()
+	}
+}
+
+// errConsumerGaveUp says that records are not done, and that this is nobody's failure: their partition went away, or the consumer ends.
+var errConsumerGaveUp = errors.New("given up")
+
+// attempts has records handled until they are done (nil), failed (*HandlerError), or given up.
+func (c *Consumer) attempts(p *ownedPartition, records []*GroupRecord, handle consumerHandler) error {
+	for n := 1; ; n++ {
+		err := handle(p.ctx, records)
+		switch {
+		case err == nil:
+			return nil
+		case p.ctx.Err() != nil:
+			return errConsumerGaveUp
+		}
+		c.mu.Lock()
+		c.mu.stats.Failures++
+		c.mu.Unlock()
+		action := FailureStop
+		if c.o.onFailure != nil {
+			action = c.o.onFailure(p.ctx, records[0], err, n)
+		}
+		failed := &HandlerError{records[0].Topic, records[0].Partition, records[0].Offset, n, err}
+		switch action {
+		case FailureSkip:
+			c.mu.Lock()
+			c.mu.stats.Skipped += int64(len(records))
+			c.mu.Unlock()
+			return nil
+		case FailureRetry:
+			c.notify(failed)
+			if !c.pauseHandler(p.reading, n, err) {
+				return errConsumerGaveUp
+			}
+		default:
+			return failed
+		}
+	}
+}
+
+// pauseHandler waits before the next attempt. false: there will be none, because the partition is given up or the consumer ends.
+func (c *Consumer) pauseHandler(reading context.Context, n int, err error) bool {
+	if !consumerSleep(reading, consumerPause(n, c.o.retryInitial, c.o.retryMax, err), c.ending) {
+		return false
+	}
+	select {
+	case <-c.ending:
+		return false
+	default:
+		return true
+	}
+}
+
+// handledLocked notes what became of records, and lets those behind them come.
+func (c *Consumer) handledLocked(p *ownedPartition, l *consumerLane, records []*GroupRecord, err error) {
+	p.handling = max(0, p.handling-len(records))
+	defer c.quietLocked(p)
+	if err != nil {
+		if failed, ok := errors.AsType[*HandlerError](err); ok && p.state != partitionOver {
+			c.failLocked(failed)
+		}
+		return // the lane stands still
+	}
+	for _, r := range records {
+		c.doneLocked(r)
+	}
+	if p.state >= partitionReleasing {
+		return
+	}
+	clear(l.queue[:len(records)])
+	l.queue = l.queue[len(records):]
+	switch {
+	case len(l.queue) > 0:
+		c.offerLocked(p, l)
+	case l.named:
+		delete(p.lanes, l.key)
+	}
+}
+
+// doneLocked settles a record. What is done for a partition that was lost counts for nothing.
+func (c *Consumer) doneLocked(r *GroupRecord) bool {
+	p := r.of
+	if p.state == partitionOver || !p.window.done(r.place) {
+		return false
+	}
+	c.mu.stats.Records++
+	if r.chunk.open--; r.chunk.open == 0 {
+		p.buffered -= r.chunk.bytes
+	}
+	consumerNudge(p.room)
+	if c.mu.since++; c.o.commitRecords > 0 && c.mu.since >= c.o.commitRecords {
+		c.mu.since = 0
+		consumerNudge(c.commit)
+	}
+	return true
+}
