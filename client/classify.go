@@ -30,6 +30,10 @@ func Classify(err error) (Outcome, string) {
 	if err == nil {
 		return Succeeded, "no error"
 	}
+	var d *DeliveryError
+	if errors.As(err, &d) {
+		return d.Outcome, "the producer has followed all attempts, of which the last is the cause"
+	}
 	var e *Error
 	if errors.As(err, &e) && e.Status != 0 {
 		return classifyAnswer(e)

@@ -1,0 +1,197 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/forebaymq/forebay/api"
+)
+
+// resolveTime bounds the question what became of a request whose deadline has passed.
+const resolveTime = 5 * time.Second
+
+// producerOpening is one attempt to learn what a Producer must know before it takes records. Everybody who calls Send meanwhile waits for
+// it.
+type producerOpening struct {
+	done chan struct{}
+	err  error // read after done
+}
+
+// open makes sure that the topic's partitions and the session are known.
+func (p *Producer) open(ctx context.Context) error {
+	for {
+		p.mu.Lock()
+		if err := p.refusalLocked(); err != nil {
+			p.mu.Unlock()
+			return err
+		}
+		if p.mu.open && !p.mu.stale {
+			p.mu.Unlock()
+			return nil
+		}
+		o := p.mu.opening
+		if o == nil {
+			o = &producerOpening{done: make(chan struct{})}
+			p.mu.opening = o
+			p.goroutines.Add(1)
+			go p.runOpening(o, p.mu.open)
+		}
+		p.mu.Unlock()
+		select {
+		case <-o.done:
+			if o.err != nil {
+				return p.notTaken(o.err)
+			}
+		case <-ctx.Done():
+			return p.notTaken(fmt.Errorf("wait for the topic and the session: %w", context.Cause(ctx)))
+		}
+	}
+}
+
+// runOpening learns the topic and, unless it only comes again because the topic has changed, the session.
+func (p *Producer) runOpening(o *producerOpening, again bool) {
+	defer p.goroutines.Done()
+	var partitions int
+	var s producerStart
+	err := p.drain(p.openCtx)
+	if err == nil {
+		partitions, err = p.learnTopic(p.openCtx)
+	}
+	if err == nil && !again && !p.o.once {
+		s, err = p.learnSession(p.openCtx)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.mu.opening = nil
+	if o.err = err; err == nil {
+		p.mu.partitions, p.mu.open, p.mu.stale = partitions, true, false
+		if !again {
+			p.mu.epoch, p.mu.next, p.mu.accepted = s.epoch, s.next, s.accepted
+		}
+		p.makeLanesLocked()
+	}
+	close(o.done)
+}
+
+// drain waits until no lane has anything, while Send waits for the opening. A first opening finds nothing.
+//
+// It is needed where the number of partitions has changed: a key may move to another lane, and its records there must not overtake those
+// that are still in the old one.
+func (p *Producer) drain(ctx context.Context) error {
+	for _, done := range p.sealAll() {
+		select {
+		case <-done:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}
+
+// learnTopic gives the number of partitions, or 0 where the token does not permit to know it. Then all records share one lane.
+func (p *Producer) learnTopic(ctx context.Context) (int, error) {
+	t, err := p.c.GetTopic(ctx, p.topic)
+	switch {
+	case err == nil && t.Partitions > 0:
+		return t.Partitions, nil
+	case err == nil:
+		return 0, fmt.Errorf("send to %s: the server says that it has %d partitions", p.topic, t.Partitions)
+	case codeOf(err) == api.CodeForbidden:
+		return 0, nil
+	}
+	return 0, err
+}
+
+type producerStart struct {
+	epoch    int64
+	next     int64           // the lowest sequence that no partition of the topic has from the producer
+	accepted map[int32]int64 // highest sequence by partition
+}
+
+// learnSession starts a session and asks what earlier ones have left: sequences are remembered across sessions. The order matters. Once
+// the session is started, nothing of an older one can be accepted any more, and so the positions are final.
+func (p *Producer) learnSession(ctx context.Context) (s producerStart, err error) {
+	if s.epoch, err = p.c.StartProducer(ctx, p.o.id); err != nil {
+		return s, err
+	}
+	s.next = 1
+	if p.o.generated {
+		return s, nil
+	}
+	positions, err := p.c.ProducerPositions(ctx, p.o.id, p.topic)
+	if err != nil {
+		return s, err
+	}
+	s.accepted = make(map[int32]int64, len(positions))
+	for _, at := range positions {
+		if at.Sequence == math.MaxInt64 {
+			return s, fmt.Errorf("send to %s: producer %s has used up its sequences", p.topic, p.o.id)
+		}
+		s.accepted[int32(at.Partition)] = at.Sequence
+		s.next = max(s.next, at.Sequence+1)
+	}
+	return s, nil
+}
+
+// restart begins a new session in place of the one with epoch stale, unless another lane has done so already.
+func (p *Producer) restart(ctx context.Context, stale int64) error {
+	select {
+	case p.restarting <- struct{}{}:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	defer func() { <-p.restarting }()
+	if p.epoch() > stale {
+		return nil
+	}
+	p.mu.Lock()
+	p.mu.doubtful = true
+	p.mu.Unlock()
+	epoch, err := p.c.StartProducer(ctx, p.o.id)
+	if err != nil {
+		return err
+	}
+	p.mu.Lock()
+	p.mu.epoch, p.mu.doubtful = epoch, false
+	p.mu.Unlock()
+	return nil
+}
+
+func (p *Producer) epoch() int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.mu.epoch
+}
+
+// resolve asks what became of a batch of which an attempt had an unknown outcome. landed: it is stored. gone: it is not, as of now.
+//
+// The batch's sequence is its own, and nothing behind it in its lane has been sent. So where a partition's highest sequence is the batch's,
+// it landed; and it is stored in all of its partitions or in none, so where one of them has only lower ones, it has not.
+func (p *Producer) resolve(ctx context.Context, b *producerBatch) (landed, gone bool) {
+	if p.o.once || errors.Is(context.Cause(ctx), ErrProducerClosed) {
+		return false, false
+	}
+	ctx, cancel := context.WithTimeout(ctx, resolveTime)
+	defer cancel()
+	positions, err := p.c.ProducerPositions(ctx, p.o.id, p.topic)
+	if err != nil {
+		return false, false
+	}
+	highest := make(map[int32]int64, len(positions))
+	for _, at := range positions {
+		if at.Sequence == b.sequence {
+			return true, false
+		}
+		highest[int32(at.Partition)] = at.Sequence
+	}
+	for i := range b.live() {
+		q := b.partitions[b.original(i)]
+		if at, ok := highest[q]; q >= 0 && (!ok || at < b.sequence) {
+			return false, true
+		}
+	}
+	return false, false
+}
