@@ -150,7 +150,8 @@ type groupMember struct {
 	t          *testing.T
 	rng        *rand.Rand
 	who        string
-	polls      bool // it reads by polls, else from the offsets that it is told
+	nodes      []string // base URLs: each call goes to one of them
+	polls      bool     // it reads by polls, else from the offsets that it is told
 	id         string
 	generation int64
 	at         map[int]int64 // what it owns, and where it goes on
@@ -165,9 +166,8 @@ func (l *groupLoad) rawSeat(ctx context.Context, t *testing.T, seat int, done <-
 	rng := rand.New(rand.NewPCG(l.seed, uint64(seat)))
 	id := ""
 	for n := 0; pause(ctx, done, 0); n++ {
-		m := &groupMember{l: l, t: t, rng: rng, who: fmt.Sprintf("%s/%d.%d", l.group, seat, n), polls: seat%2 == 0, id: id}
-		tap, r := l.process(t, m.who)
-		m.rest = r
+		m, tap := l.member(t, rng, fmt.Sprintf("%s/%d.%d", l.group, seat, n))
+		m.id, m.polls = id, seat%2 == 0
 		end := (seat + n) % 3
 		if !m.work(ctx, done, 2+rng.IntN(2*max(l.life, 1))) { // the work is over
 			m.leave(ctx)
@@ -186,13 +186,19 @@ func (l *groupLoad) rawSeat(ctx context.Context, t *testing.T, seat int, done <-
 		case groupLeaves:
 			m.leave(ctx)
 		}
-		r.http.CloseIdleConnections()
+		m.http.CloseIdleConnections()
 	}
+}
+
+// member is a new process that will be a member.
+func (l *groupLoad) member(t *testing.T, rng *rand.Rand, who string) (*groupMember, *groupTap) {
+	tap, r := l.process(t, who)
+	return &groupMember{rest: r, l: l, t: t, rng: rng, who: who, nodes: l.nodes}, tap
 }
 
 // call goes to some node. What the contract permits at any time is an error for the caller alone.
 func (m *groupMember) call(ctx context.Context, method, path string, in, out any) error {
-	m.base = m.l.nodes[m.rng.IntN(len(m.l.nodes))]
+	m.base = m.nodes[m.rng.IntN(len(m.nodes))]
 	err := m.rest.call(ctx, method, path, in, out)
 	var p *problem
 	if errors.As(err, &p) && p.Status != 409 && p.Status != 503 && p.Status != 504 {
