@@ -38,6 +38,7 @@ type cli struct {
 	Work          workCmd          `cmd:"" help:"Work off a subscription: run a command for each record, or print and ack them."`
 	DLQ           dlqCmd           `cmd:"" name:"dlq" help:"List, redrive and discard dead letters."`
 	Groups        groupsCmd        `cmd:"" help:"List, show, move and delete consumer groups."`
+	Consume       consumeCmd       `cmd:"" help:"Read topics as a member of a consumer group: print the records and commit, or run a command for each."`
 
 	Token   tokenCmd   `cmd:"" help:"Print a development token, signed with the key of a data folder."`
 	Segment segmentCmd `cmd:"" help:"Look into segment objects."`

@@ -16,7 +16,15 @@ import (
 	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// asForebay is the variable that makes this binary the command itself, for tests that need a process to kill.
+const asForebay = "RUN_AS_FOREBAY"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asForebay) != "" {
+		main()
+	}
+	goleak.VerifyTestMain(m)
+}
 
 type result struct {
 	code     int

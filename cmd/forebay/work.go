@@ -8,8 +8,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"os/signal"
-	"syscall"
 	"time"
 
 	"github.com/forebaymq/forebay/api"
@@ -79,7 +77,7 @@ func (c *workCmd) Run(ctx context.Context, e *env) error {
 		return err
 	}
 	defer cl.Close()
-	ctx, drain, stop := c.signals(ctx, e)
+	ctx, drain, stop := drainSignals(ctx, e)
 	defer stop()
 	begin := time.Now()
 	var stats client.WorkerStats
@@ -93,32 +91,6 @@ func (c *workCmd) Run(ctx context.Context, e *env) error {
 	}
 	err = explainQueue(err)
 	return errors.Join(c.summary(e, stats, time.Since(begin), err), err)
-}
-
-// signals gives a context that ends at the second signal, and a channel that closes at the first. A third signal has its usual effect.
-func (c *workCmd) signals(ctx context.Context, e *env) (working context.Context, drain <-chan struct{}, stop func()) {
-	working, abort := context.WithCancel(context.WithoutCancel(ctx))
-	got := make(chan os.Signal, 2)
-	signal.Notify(got, syscall.SIGINT, syscall.SIGTERM)
-	first, done := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(done)
-		select {
-		case <-ctx.Done():
-		case <-got:
-			fmt.Fprintln(e.err, "forebay: finishing what runs; a second signal ends it")
-		case <-working.Done():
-			return
-		}
-		close(first)
-		select {
-		case <-got:
-			signal.Stop(got)
-			abort()
-		case <-working.Done():
-		}
-	}()
-	return working, first, func() { signal.Stop(got); abort(); <-done }
 }
 
 // commands runs the command for each record.

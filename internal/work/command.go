@@ -33,8 +33,17 @@ type Command struct {
 // errTimeLimit is the cause of the end of a run that took too long.
 var errTimeLimit = errors.New("the time limit has passed")
 
-// Handle runs the program for one record. The error says what went wrong in a form fit for the reason of a nack.
+// Handle runs the program for one record of a subscription. The error says what went wrong in a form fit for the reason of a nack.
 func (c *Command) Handle(ctx context.Context, m *client.Message) error {
+	return c.run(ctx, &m.Record, Environ(c.Topic, c.Subscription, m))
+}
+
+// HandleOfGroup runs the program for one record that a member of a group has read.
+func (c *Command) HandleOfGroup(ctx context.Context, group, topic string, r *client.Record) error {
+	return c.run(ctx, r, append(recordEnviron(topic, r), "RECORD_GROUP="+group))
+}
+
+func (c *Command) run(ctx context.Context, r *client.Record, env []string) error {
 	if c.TimeLimit > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, c.TimeLimit, errTimeLimit)
@@ -42,8 +51,8 @@ func (c *Command) Handle(ctx context.Context, m *client.Message) error {
 	}
 	last := &lastLine{}
 	cmd := exec.CommandContext(ctx, c.Args[0], c.Args[1:]...)
-	cmd.Env = append(c.Environ[:len(c.Environ):len(c.Environ)], Environ(c.Topic, c.Subscription, m)...)
-	cmd.Stdin = bytes.NewReader(m.Value)
+	cmd.Env = append(c.Environ[:len(c.Environ):len(c.Environ)], env...)
+	cmd.Stdin = bytes.NewReader(r.Value)
 	cmd.Stdout, cmd.Stderr = c.Stdout, io.MultiWriter(c.Stderr, last)
 	// A group of its own: signals meant for the worker do not reach it, and its children end with it.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -70,16 +79,20 @@ func (c *Command) Handle(ctx context.Context, m *client.Message) error {
 	return fmt.Errorf("run %s: %w", c.Args[0], err)
 }
 
-// Environ describes a record to a program. Variables begin with RECORD_: those that begin with FOREBAY_ are settings of forebay itself,
-// which the program may want to run.
+// Environ describes a record of a subscription to a program. Variables begin with RECORD_: those that begin with FOREBAY_ are settings of forebay
+// itself, which the program may want to run.
 func Environ(topic, subscription string, m *client.Message) []string {
+	return append(recordEnviron(topic, &m.Record),
+		"RECORD_SUBSCRIPTION="+subscription,
+		"RECORD_ATTEMPT="+strconv.Itoa(int(m.Attempt)),
+		"RECORD_RECEIPT="+m.Receipt)
+}
+
+func recordEnviron(topic string, m *client.Record) []string {
 	env := []string{
 		"RECORD_TOPIC=" + topic,
-		"RECORD_SUBSCRIPTION=" + subscription,
 		"RECORD_PARTITION=" + strconv.Itoa(int(m.Partition)),
 		"RECORD_OFFSET=" + strconv.FormatInt(m.Offset, 10),
-		"RECORD_ATTEMPT=" + strconv.Itoa(int(m.Attempt)),
-		"RECORD_RECEIPT=" + m.Receipt,
 		"RECORD_TIME=" + m.Time.UTC().Format(timeFormat),
 		"RECORD_KIND=" + kindName(m),
 	}
@@ -103,7 +116,7 @@ func Environ(topic, subscription string, m *client.Message) []string {
 
 const timeFormat = "2006-01-02T15:04:05.000Z"
 
-func kindName(m *client.Message) string {
+func kindName(m *client.Record) string {
 	switch {
 	case m.Value == nil:
 		return "tombstone"

@@ -1,0 +1,342 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/forebaymq/forebay/client"
+	"github.com/forebaymq/forebay/internal/work"
+)
+
+type consumeCmd struct {
+	connectFlags
+	Command        []string      `arg:"" optional:"" help:"Command to run for each record, after --: the value on its standard input, the rest in RECORD_TOPIC, RECORD_KEY, RECORD_PARTITION, RECORD_OFFSET, RECORD_GROUP, RECORD_HEADERS (JSON) and others. Records of one key one after the other, in order. Exit status 0 means done. Without a command records are printed as JSON lines, and committed once they are written."`
+	Group          string        `help:"Group to be a member of. It is made where there is none." required:"" placeholder:"GROUP"`
+	Topic          []string      `help:"Topic to read; several with commas, or repeated." required:"" placeholder:"TOPIC"`
+	Start          string        `help:"Where the group begins on partitions that it has no offset for: latest or earliest. Decided once." enum:"latest,earliest" default:"latest"`
+	InstanceID     string        `help:"Static membership: a process that starts with the instance of another one takes over what that owned, and nothing else moves. It does not leave when it ends." placeholder:"ID"`
+	SessionTimeout time.Duration `help:"After how long without a sign of life others get the partitions, 1s to 5m." default:"10s"`
+	UntilCaughtUp  bool          `help:"End when the lag of all partitions that this member owns is 0."`
+	Max            int64         `help:"End after so many records; 0 = no limit. The others are left to the next member, or run." default:"0"`
+	Concurrency    int           `help:"Commands at a time." default:"1"`
+	TimeLimit      time.Duration `help:"End a command that takes longer; it has failed then. 0 = no limit." default:"0"`
+	OnFailure      string        `help:"When a command fails: stop (end; its record is not committed), retry (after a pause, until it succeeds) or skip (commit it all the same)." enum:"stop,retry,skip" default:"stop"`
+	Output         string        `help:"How to print the summary, on standard error: text or json." enum:"text,json" default:"text"`
+}
+
+// consumeSummary is what a consumer did.
+type consumeSummary struct {
+	Group   string   `json:"group"`
+	Topics  []string `json:"topics"`
+	Records int64    `json:"records"` // printed, or handled by a command
+	Skipped int64    `json:"skipped"` // of them: the command failed
+	Lost    int64    `json:"lost"`    // partitions that others got before what was done could be committed
+	Seconds float64  `json:"seconds"`
+	Error   string   `json:"error,omitempty"`
+}
+
+// consumeGrace is how long partitions that go to somebody else wait for records that are being printed. Standard output may be a pipe into something
+// that takes its time; what is not written by then is not committed.
+const consumeGrace = 5 * time.Second
+
+func (c *consumeCmd) validate() error {
+	switch {
+	case c.SessionTimeout < time.Second || c.SessionTimeout > 5*time.Minute:
+		return usagef("--session-timeout must be 1s to 5m")
+	case c.Max < 0:
+		return usagef("--max must not be negative")
+	case c.Concurrency < 1 || c.Concurrency > 1000:
+		return usagef("--concurrency must be 1 to 1000")
+	case c.TimeLimit < 0:
+		return usagef("--time-limit must not be negative")
+	case len(c.Command) == 0 && (c.Concurrency != 1 || c.TimeLimit != 0 || c.OnFailure != "stop"):
+		return usagef("--concurrency, --time-limit and --on-failure are for commands, and there is none (after --)")
+	}
+	if len(c.Command) > 0 {
+		if _, err := exec.LookPath(c.Command[0]); err != nil {
+			return usageError{err}
+		}
+	}
+	return nil
+}
+
+func (c *consumeCmd) Run(ctx context.Context, e *env) error {
+	if err := c.validate(); err != nil {
+		return err
+	}
+	// Signals, retries, commands and the consumer tell their troubles at the same time.
+	locked := *e
+	locked.err = work.LockWriter(e.err)
+	e = &locked
+	cl, err := c.client(e)
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	working, drain, stop := drainSignals(ctx, e)
+	defer stop()
+	var consumer *client.Consumer
+	consumer, err = client.NewConsumer(cl, c.Group, c.Topic, c.options(e, func() bool { return consumer.Stats().State == "draining" })...)
+	if err != nil {
+		return usageError{err}
+	}
+	begin := time.Now()
+	reading, end := context.WithCancelCause(working)
+	defer end(nil)
+	ended := make(chan struct{})
+	go func() { // ends reading when it is drained
+		defer close(ended)
+		select {
+		case <-drain:
+			end(nil)
+		case <-reading.Done():
+		}
+	}()
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		if c.UntilCaughtUp {
+			end(c.watch(reading, cl, consumer))
+		}
+	}()
+	if len(c.Command) > 0 {
+		err = c.commands(working, reading, e, consumer)
+	} else {
+		err = c.lines(working, reading, e, consumer)
+	}
+	cause := context.Cause(reading)
+	end(nil)
+	<-ended
+	<-watched
+	if cause != nil && !errors.Is(cause, context.Canceled) && err == nil {
+		err = cause
+	}
+	err = explainConsume(err, c.Group)
+	return errors.Join(c.summary(e, consumer.Stats(), time.Since(begin), err), err)
+}
+
+// options makes the consumer's. ends says whether it is ending: that it gives up everything then is nothing to tell.
+func (c *consumeCmd) options(e *env, ends func() bool) []client.ConsumerOption {
+	say := func(what string, places string) { fmt.Fprintf(e.err, "forebay: %s %s\n", what, places) }
+	o := []client.ConsumerOption{
+		client.WithConsumerStart(c.Start),
+		client.WithConsumerSession(c.SessionTimeout),
+		client.WithConsumerConcurrency(c.Concurrency),
+		client.WithConsumerNotify(func(err error) { fmt.Fprintf(e.err, "forebay: %v\n", err) }),
+		client.WithConsumerOnAssigned(func(partitions []client.GroupOffset) {
+			all := make([]client.TopicPartition, len(partitions))
+			for i, p := range partitions {
+				all[i] = client.TopicPartition{Topic: p.Topic, Partition: p.Partition}
+			}
+			say("reads", places(all))
+		}),
+		client.WithConsumerOnRevoked(func(partitions []client.TopicPartition) {
+			if !ends() {
+				say("gives up", places(partitions))
+			}
+		}),
+		client.WithConsumerOnLost(func(partitions []client.TopicPartition) { say("has lost", places(partitions)) }),
+	}
+	if c.InstanceID != "" {
+		o = append(o, client.WithConsumerInstanceID(c.InstanceID))
+	}
+	if len(c.Command) == 0 {
+		o = append(o, client.WithConsumerGrace(consumeGrace))
+		if c.Max > 0 {
+			o = append(o, client.WithConsumerPollRecords(1)) // so that nothing is handed out beyond the limit
+		}
+	}
+	action := map[string]client.FailureAction{"stop": client.FailureStop, "retry": client.FailureRetry, "skip": client.FailureSkip}[c.OnFailure]
+	return append(o, client.WithConsumerFailure(func(_ context.Context, r *client.GroupRecord, err error, _ int) client.FailureAction {
+		if errors.Is(err, errEnough) {
+			return client.FailureStop
+		}
+		if action == client.FailureSkip {
+			fmt.Fprintf(e.err, "forebay: record %d of %s partition %d is skipped: %v\n", r.Offset, r.Topic, r.Partition, err)
+		}
+		return action
+	}))
+}
+
+// watch waits until the member has nothing to do: everything that it owns is committed up to the head. nil: it has caught up, or ctx has ended.
+func (c *consumeCmd) watch(ctx context.Context, cl *client.Client, consumer *client.Consumer) error {
+	ticker := time.NewTicker(200 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return nil
+		}
+		if consumer.Stats().State != "stable" || consumer.Commit(ctx) != nil {
+			continue // it says so itself, and goes on
+		}
+		g, err := cl.GetGroup(ctx, c.Group)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case errors.Is(err, client.ErrUnknownGroup):
+			continue // it was deleted; the consumer joins again
+		case err != nil:
+			return fmt.Errorf("see whether all is read: %w", err)
+		case caughtUp(g, consumer):
+			return nil
+		}
+	}
+}
+
+// caughtUp says whether a member has read all that it owns. Of another generation than the server's it may not know yet what that is.
+func caughtUp(g *client.Group, consumer *client.Consumer) bool {
+	stats := consumer.Stats()
+	if g.State != "stable" || stats.State != "stable" || g.Generation != stats.Generation {
+		return false
+	}
+	lag := make(map[client.TopicPartition]int64, len(g.Partitions))
+	for i := range g.Partitions {
+		p := &g.Partitions[i]
+		lag[client.TopicPartition{Topic: p.Topic, Partition: p.Partition}] = p.Lag
+	}
+	for _, p := range consumer.Partitions() {
+		if n, ok := lag[client.TopicPartition{Topic: p.Topic, Partition: p.Partition}]; !ok || n > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// lines prints records. What is marked as done, and committed, was written before.
+func (c *consumeCmd) lines(working, reading context.Context, e *env, consumer *client.Consumer) (err error) {
+	out := lineWriter{w: e.out}
+	for left := c.Max; c.Max == 0 || left > 0; {
+		batches, polled := consumer.Poll(reading)
+		if polled != nil {
+			if reading.Err() == nil {
+				err = polled
+			}
+			break
+		}
+		for _, b := range batches {
+			left -= int64(len(b.Records))
+		}
+		if err = out.batches(batches); err != nil {
+			break
+		}
+		for _, b := range batches {
+			consumer.Mark(b.Records...)
+		}
+	}
+	closed := make(chan error, 1)
+	go func() { closed <- consumer.Close() }()
+	select {
+	case unfinished := <-closed:
+		return errors.Join(err, unfinished)
+	case <-working.Done(): // ended by a second signal
+		return errors.Join(err, errors.New("ended before it was known that all that was printed is committed"))
+	}
+}
+
+// lineWriter writes whole lines, many at a time.
+type lineWriter struct {
+	w   io.Writer
+	buf []byte
+}
+
+func (l *lineWriter) batches(batches []client.Batch) error {
+	for _, b := range batches {
+		for _, r := range b.Records {
+			if err := l.record(r); err != nil {
+				return err
+			}
+		}
+	}
+	return l.flush()
+}
+
+func (l *lineWriter) record(r *client.GroupRecord) error {
+	begin := len(l.buf)
+	l.buf = appendTopicRecord(l.buf, r.Topic, &r.Record)
+	if line := l.buf[begin:]; bytes.IndexByte(line, '\n') >= 0 || bytes.IndexByte(line, '\r') >= 0 { // of a value of JSON
+		var b bytes.Buffer
+		if err := json.Compact(&b, line); err != nil {
+			return fmt.Errorf("print record: %w", err)
+		}
+		l.buf = append(l.buf[:begin], b.Bytes()...)
+	}
+	l.buf = append(l.buf, '\n')
+	if len(l.buf) >= 64<<10 {
+		return l.flush()
+	}
+	return nil
+}
+
+func (l *lineWriter) flush() error {
+	if len(l.buf) == 0 {
+		return nil
+	}
+	_, err := l.w.Write(l.buf)
+	if l.buf = l.buf[:0]; err != nil {
+		return fmt.Errorf("print records: %w", err)
+	}
+	return nil
+}
+
+// commands runs the command for each record.
+func (c *consumeCmd) commands(working, reading context.Context, e *env, consumer *client.Consumer) error {
+	command := &work.Command{Args: c.Command, Environ: e.environ, Stdout: shared(e.out), Stderr: e.err, TimeLimit: c.TimeLimit}
+	var begun atomic.Int64
+	err := consumer.Run(reading, func(ctx context.Context, r *client.GroupRecord) error {
+		if n := begun.Add(1); c.Max > 0 && n > c.Max {
+			return errEnough
+		}
+		ctx, cancel := context.WithCancelCause(ctx)
+		defer cancel(nil)
+		defer context.AfterFunc(working, func() { cancel(errSecondSignal) })()
+		return command.HandleOfGroup(ctx, c.Group, r.Topic, &r.Record)
+	})
+	if errors.Is(err, errEnough) {
+		return consumer.Close() // what could not be committed, if anything
+	}
+	return err
+}
+
+var errSecondSignal = errors.New("ended by a second signal")
+
+func (c *consumeCmd) summary(e *env, s client.ConsumerStats, took time.Duration, failure error) error {
+	if c.Output == "json" {
+		sum := consumeSummary{Group: c.Group, Topics: c.Topic, Records: s.Records, Skipped: s.Skipped, Lost: s.Lost, Seconds: took.Seconds()}
+		if failure != nil {
+			sum.Error = failure.Error()
+		}
+		return printJSON(e.err, sum)
+	}
+	text := fmt.Sprintf("%s of %s done for group %s", plural(s.Records, "record"), strings.Join(c.Topic, ", "), c.Group)
+	if s.Skipped > 0 {
+		text += fmt.Sprintf(", %d of them skipped", s.Skipped)
+	}
+	if s.Lost > 0 {
+		text += fmt.Sprintf("; %s lost to others (what was not committed is read again)", plural(s.Lost, "partition"))
+	}
+	_, err := fmt.Fprintf(e.err, "%s, in %s\n", text, took.Round(time.Millisecond))
+	return err
+}
+
+// explainConsume adds what the user can do about errors that have an obvious remedy.
+func explainConsume(err error, group string) error {
+	var gap *client.GapError
+	var failed *client.HandlerError
+	switch {
+	case errors.As(err, &gap):
+		return fmt.Errorf("%w\n%s", err, gapText(group, []client.Gap{gap.Gap}))
+	case errors.As(err, &failed):
+		return fmt.Errorf("%w (the record is not committed, and comes again with the next run; --on-failure retry or skip goes on)", err)
+	}
+	return err
+}
