@@ -37,7 +37,10 @@ func (e *DeliveryError) Error() string {
 		what = "stored or not, it is not known which"
 	}
 	s := fmt.Sprintf("deliver to %s: %s", e.Topic, what)
-	if e.Reason != nil {
+	switch {
+	case errors.Is(e.Reason, ErrFenced):
+		s += ": a newer session of the producer exists"
+	case e.Reason != nil:
 		s += ": " + e.Reason.Error()
 	}
 	if e.Cause != nil {

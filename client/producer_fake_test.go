@@ -33,7 +33,8 @@ type producerServer struct {
 		partitions int  // 0 = there is no topic
 		hidden     bool // the token may not describe the topic
 		logs       map[int][]string
-		epochs     map[string]int64
+		epochs     map[string]int64           // of the running sessions
+		floor      int64                      // no session that is started has this epoch or a lower one
 		windows    map[string]*producerWindow // by producer and partition
 		requests   int
 		flying     map[string]int // requests on the way, by partition
@@ -267,7 +268,7 @@ func (s *producerServer) apply(r *http.Request, body []byte) *http.Response {
 	id, isProducer := strings.CutPrefix(r.URL.Path, "/v1/producers/")
 	switch {
 	case isProducer && r.Method == http.MethodPost:
-		s.mu.epochs[id]++
+		s.mu.epochs[id] = max(s.mu.epochs[id], s.mu.floor) + 1
 		return response(200, "application/json", fmt.Appendf(nil, `{"epoch":%d}`, s.mu.epochs[id]))
 	case isProducer:
 		return response(200, "application/json", s.positionsLocked(id))
@@ -376,6 +377,21 @@ func (s *producerServer) judgeLocked(p *forebayv1.Producer, counts map[int]int) 
 		return nil, false, api.Errorf(api.CodeConflict, "not a repeat of one request")
 	}
 	return bases, len(bases) > 0, nil
+}
+
+// forget drops a session that was not used for long.
+func (s *producerServer) forget(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mu.floor = max(s.mu.floor, s.mu.epochs[id])
+	delete(s.mu.epochs, id)
+}
+
+// succeed starts a session as another process of the same ID does.
+func (s *producerServer) succeed(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mu.epochs[id] = max(s.mu.epochs[id], s.mu.floor) + 1
 }
 
 // values gives what a partition holds.

@@ -169,7 +169,9 @@ func (p *Producer) epoch() int64 {
 // resolve asks what became of a batch of which an attempt had an unknown outcome. landed: it is stored. gone: it is not, as of now.
 //
 // The batch's sequence is its own, and nothing behind it in its lane has been sent. So where a partition's highest sequence is the batch's,
-// it landed; and it is stored in all of its partitions or in none, so where one of them has only lower ones, it has not.
+// it landed; and it is stored in all of its partitions or in none, so where one of them has only lower ones, it has not. That is said of
+// the partitions that the keys have as this producer knows the topic, and so the topic is looked at again, afterwards: their number
+// only rises.
 func (p *Producer) resolve(ctx context.Context, b *producerBatch) (landed, gone bool) {
 	if p.o.once || errors.Is(context.Cause(ctx), ErrProducerClosed) {
 		return false, false
@@ -190,8 +192,15 @@ func (p *Producer) resolve(ctx context.Context, b *producerBatch) (landed, gone 
 	for i := range b.live() {
 		q := b.partitions[b.original(i)]
 		if at, ok := highest[q]; q >= 0 && (!ok || at < b.sequence) {
-			return false, true
+			gone = true
+			break
 		}
 	}
-	return false, false
+	if gone {
+		n, err := p.learnTopic(ctx)
+		p.mu.Lock()
+		gone = err == nil && n == p.mu.partitions
+		p.mu.Unlock()
+	}
+	return false, gone
 }
