@@ -31,7 +31,8 @@ func (c *Consumer) commitLoop(ctx context.Context) {
 type commitWork struct {
 	c       *Consumer
 	failed  int       // rounds in a row
-	refused time.Time // since when all that failed was refused for good; zero = it was not
+	refused time.Time // since when all that failed was refused for good, in one generation; zero = it was not
+	by      int64     // the generation of the last round
 }
 
 // commitProgress is what a partition has come to.
@@ -52,6 +53,9 @@ func (w *commitWork) round(ctx context.Context) bool {
 	}
 	c.mu.since = 0
 	c.mu.Unlock()
+	if me.Generation != w.by { // what was refused in another generation says nothing about this one
+		w.by, w.refused = me.Generation, time.Time{}
+	}
 	err := w.send(ctx, me, work)
 	if err == nil || ctx.Err() != nil {
 		w.failed, w.refused = 0, time.Time{}
@@ -60,7 +64,9 @@ func (w *commitWork) round(ctx context.Context) bool {
 	w.failed++
 	pause := consumerPause(w.failed, consumerFirstPause, consumerCommitPause, err)
 	if consumerFatal(err) {
-		if w.refused.IsZero() {
+		if errors.Is(err, ErrStaleGeneration) {
+			w.refused = time.Time{} // a heartbeat tells the next generation, or that there is none
+		} else if w.refused.IsZero() {
 			w.refused = time.Now()
 		} else if time.Since(w.refused) > 2*c.o.session {
 			c.fail(err)
