@@ -77,6 +77,7 @@ type workerOptions struct {
 	wait, visibility   time.Duration
 	nackDelay          func(m *Message, err error) time.Duration
 	once, untilEmpty   bool
+	grace              time.Duration
 	outage             time.Duration
 	maxRetryAfter      time.Duration
 	notify             func(m *Message, err error)
@@ -114,6 +115,9 @@ func WithWorkerOnce() WorkerOption { return func(o *workerOptions) { o.once = tr
 // delayed, backing off or leased by others are not waited for.
 func WithWorkerUntilEmpty() WorkerOption { return func(o *workerOptions) { o.untilEmpty = true } }
 
+// WithWorkerGrace is how long handlers may go on when the context of Run has ended, before their own contexts end, overriding the default of 30 s.
+func WithWorkerGrace(d time.Duration) WorkerOption { return func(o *workerOptions) { o.grace = d } }
+
 // WithWorkerOutage ends Run with the error when the server has been away for longer than limit, overriding the default of going on for ever. 0
 // ends it at the first failure that the client's own retries could not mend.
 func WithWorkerOutage(limit time.Duration) WorkerOption {
@@ -134,7 +138,7 @@ func NewWorker(c *Client, topic, subscription string, handle Handler, opts ...Wo
 }
 
 func newWorker(queue workerQueue, handle Handler, opts ...WorkerOption) (*Worker, error) {
-	o := workerOptions{concurrency: 1, wait: 20 * time.Second, outage: forever, notify: func(*Message, error) {}}
+	o := workerOptions{concurrency: 1, wait: 20 * time.Second, grace: 30 * time.Second, outage: forever, notify: func(*Message, error) {}}
 	for _, opt := range opts {
 		opt(&o)
 	}
@@ -150,6 +154,7 @@ func newWorker(queue workerQueue, handle Handler, opts ...WorkerOption) (*Worker
 	refuse(o.wait < 0 || o.wait > api.MaxWait, "wait %s: want 0 to %s", o.wait, api.MaxWait)
 	refuse(o.visibility != 0 && (o.visibility < api.MinVisibility || o.visibility > api.MaxVisibility),
 		"visibility %s: want %s to %s", o.visibility, api.MinVisibility, api.MaxVisibility)
+	refuse(o.grace < 0, "grace %s: want 0 or more", o.grace)
 	refuse(o.notify == nil, "the function to notify is missing")
 	if len(faults) > 0 {
 		return nil, fmt.Errorf("worker: %w", errors.Join(faults...))
@@ -162,8 +167,8 @@ func newWorker(queue workerQueue, handle Handler, opts ...WorkerOption) (*Worker
 	return w, nil
 }
 
-// Stop ends leasing; it does not wait. Run returns when what runs is finished and settled; what waits is given back at once. Stop may be called at
-// any time, before Run too, and again.
+// Stop ends leasing; it does not wait. What waits is given back at once, handlers may take as long as they need, and Run returns when what they did is
+// settled. Stop may be called at any time, before Run too, and again.
 func (w *Worker) Stop() { w.stopOnce.Do(func() { close(w.stopping) }) }
 
 // Stats gives the counts so far. It may be called at any time.

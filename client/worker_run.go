@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// lastWords is how long a worker whose context has ended may go on telling the server what became of its records.
+// lastWords is how long a worker that has ended its handlers may go on telling the server what became of its records.
 const lastWords = 10 * time.Second
 
 // heldState is what is being done about a held record.
@@ -39,8 +39,9 @@ type held struct {
 // Run works until it is told to end: by Stop, by the end of ctx, by an option, or by a refusal. The counts are valid with an error, too. A Worker runs
 // once.
 //
-// The end of ctx ends handlers as well (ErrWorkerStopped); what they did not finish is given back, for which Run takes up to 10 s more. Neither that
-// nor Stop is an error.
+// The context of a handler has the values of ctx. When ctx ends, nothing more is leased, what waits is given back, and handlers may go on for a while
+// (WithWorkerGrace). Then their contexts end (ErrWorkerStopped), and what they did not finish is given back, for which Run takes up to 10 s more.
+// Neither that nor Stop is an error.
 func (w *Worker) Run(ctx context.Context) (WorkerStats, error) {
 	w.mu.Lock()
 	again := w.mu.started
@@ -52,9 +53,11 @@ func (w *Worker) Run(ctx context.Context) (WorkerStats, error) {
 	leasing, cancel := context.WithCancel(ctx)
 	defer cancel()
 	w.endLeasing = cancel
-	settling, endSettling := outlive(ctx)
+	working, endWorking := outlive(ctx, w.o.grace)
+	defer endWorking()
+	settling, endSettling := outlive(ctx, w.o.grace+lastWords)
 	defer endSettling()
-	extending, endExtending := context.WithCancel(ctx)
+	extending, endExtending := context.WithCancel(working)
 	defer endExtending()
 
 	select {
@@ -69,10 +72,10 @@ func (w *Worker) Run(ctx context.Context) (WorkerStats, error) {
 	pacer := newOutage(w.o.outage, longestPause, w.o.maxRetryAfter)
 	if w.learnVisibility(leasing, pacer) {
 		for range w.o.concurrency {
-			w.handlers.Go(func() { w.handleAll(ctx) })
+			w.handlers.Go(func() { w.handleAll(working) })
 		}
 		extender.Go(func() { w.extender(extending) })
-		w.lease(ctx, leasing, pacer)
+		w.lease(working, leasing, pacer)
 	}
 
 	// Handlers feed the settler and need the extender; so they end in this order.
@@ -89,8 +92,8 @@ func (w *Worker) Run(ctx context.Context) (WorkerStats, error) {
 	return w.mu.stats, w.mu.err
 }
 
-// outlive gives a context that ends a while after ctx.
-func outlive(ctx context.Context) (context.Context, func()) {
+// outlive gives a context that ends so long after ctx.
+func outlive(ctx context.Context, after time.Duration) (context.Context, func()) {
 	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	var mu sync.Mutex
 	var timer *time.Timer
@@ -98,7 +101,7 @@ func outlive(ctx context.Context) (context.Context, func()) {
 		mu.Lock()
 		defer mu.Unlock()
 		if longer.Err() == nil {
-			timer = time.AfterFunc(lastWords, cancel)
+			timer = time.AfterFunc(after, cancel)
 		}
 	})
 	return longer, func() {
@@ -178,7 +181,7 @@ func (w *Worker) learnVisibility(leasing context.Context, pacer *outage) bool {
 }
 
 // lease is the loop that leases.
-func (w *Worker) lease(ctx, leasing context.Context, pacer *outage) {
+func (w *Worker) lease(working, leasing context.Context, pacer *outage) {
 	backlog := 2 * max(w.o.concurrency, w.o.batch) // of what waits to be settled: more would be leased in vain if the server went away
 	o := LeaseOptions{Wait: w.o.wait, Visibility: w.o.visibility}
 	if w.o.untilEmpty {
@@ -207,7 +210,7 @@ func (w *Worker) lease(ctx, leasing context.Context, pacer *outage) {
 		if !ok {
 			return
 		}
-		w.accept(ctx, messages)
+		w.accept(working, messages)
 		switch {
 		case w.o.once:
 			return
@@ -243,13 +246,13 @@ func (w *Worker) await(leasing context.Context, ready func() bool) bool {
 }
 
 // accept takes what was leased.
-func (w *Worker) accept(ctx context.Context, messages []Message) {
+func (w *Worker) accept(working context.Context, messages []Message) {
 	deadline := time.Now().Add(w.o.visibility)
 	batch := make([]*held, len(messages))
 	w.mu.Lock()
 	for i := range messages {
 		h := &held{m: messages[i], state: heldWaiting, deadline: deadline}
-		h.ctx, h.cancel = context.WithCancelCause(context.WithoutCancel(ctx)) // handleOne ends it with ctx, by a cause of its own
+		h.ctx, h.cancel = context.WithCancelCause(context.WithoutCancel(working)) // handleOne ends it with working, by a cause of its own
 		h.expire = time.AfterFunc(w.o.visibility, func() { w.expired(h) })
 		w.mu.held[h.m.Receipt] = h
 		batch[i] = h
@@ -293,21 +296,21 @@ func (w *Worker) lost(h *held) {
 }
 
 // handleAll is one of the goroutines that handlers run in.
-func (w *Worker) handleAll(ctx context.Context) {
+func (w *Worker) handleAll(working context.Context) {
 	ended := false
 	defer func() {
 		if !ended { // the handler has ended the goroutine: another takes its place
-			w.handlers.Go(func() { w.handleAll(ctx) })
+			w.handlers.Go(func() { w.handleAll(working) })
 		}
 	}()
 	for h := range w.ready {
-		w.handleOne(ctx, h)
+		w.handleOne(working, h)
 	}
 	ended = true
 }
 
 // handleOne has one record handled, or gives it back.
-func (w *Worker) handleOne(ctx context.Context, h *held) {
+func (w *Worker) handleOne(working context.Context, h *held) {
 	defer h.cancel(nil)
 	defer w.signal()
 	w.mu.Lock()
@@ -328,7 +331,7 @@ func (w *Worker) handleOne(ctx context.Context, h *held) {
 	w.mu.running++
 	w.mu.Unlock()
 
-	stop := context.AfterFunc(ctx, func() { h.cancel(ErrWorkerStopped) })
+	stop := context.AfterFunc(working, func() { h.cancel(ErrWorkerStopped) })
 	err := errGoexit
 	defer func() { // a handler that ends its goroutine comes here, too
 		stop()

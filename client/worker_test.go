@@ -293,36 +293,52 @@ func TestWorkerStopsAtAnyTime(t *testing.T) {
 	})
 }
 
-// TestWorkerIsAborted: handlers are ended, and what they did not finish is given back.
-func TestWorkerIsAborted(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		q := newFakeWorkerQueue(4)
-		ctx, cancel := context.WithCancel(t.Context())
-		var cause error
-		stats, err := mustWorker(t, q, func(ctx context.Context, _ *Message) error {
-			cancel()
-			<-ctx.Done()
-			cause = context.Cause(ctx)
-			return cause
-		}, WithWorkerBatch(4)).Run(ctx)
-		if diff := cmp.Diff(WorkerStats{Leased: 4, GivenBack: 4}, stats); err != nil || diff != "" || !errors.Is(cause, ErrWorkerStopped) {
-			t.Errorf("%v, %v\n%s", err, cause, diff)
-		}
-		if len(q.ready) != 4 {
-			t.Errorf("%d records are ready", len(q.ready))
-		}
-	})
+// TestWorkerEndsWithItsContext: handlers may go on for a while, with their leases extended, and what they did not finish by then is given back.
+func TestWorkerEndsWithItsContext(t *testing.T) {
+	for _, c := range []struct {
+		name        string
+		grace, work time.Duration
+		took        time.Duration
+		want        WorkerStats
+	}{
+		{"at once", 0, time.Hour, 0, WorkerStats{Leased: 4, GivenBack: 4}},
+		{"in time", 10 * workerVisibility, 9 * workerVisibility, 9 * workerVisibility, WorkerStats{Leased: 4, Acked: 1, GivenBack: 3}},
+		{"too late", 10 * workerVisibility, time.Hour, 10 * workerVisibility, WorkerStats{Leased: 4, GivenBack: 4}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				q := newFakeWorkerQueue(4)
+				ctx, cancel := context.WithCancel(context.WithValue(t.Context(), q, "value"))
+				var cause error
+				begin := time.Now()
+				stats, err := mustWorker(t, q, func(ctx context.Context, _ *Message) error {
+					cancel()
+					if ctx.Value(q) != "value" {
+						t.Error("the values of the context are lost")
+					}
+					cause = spend(ctx, c.work)
+					return cause
+				}, WithWorkerBatch(4), WithWorkerGrace(c.grace)).Run(ctx)
+				if diff := cmp.Diff(c.want, stats); err != nil || diff != "" || time.Since(begin) != c.took || c.want.Acked == 0 && !errors.Is(cause, ErrWorkerStopped) {
+					t.Errorf("%v, %v after %s\n%s", err, cause, time.Since(begin), diff)
+				}
+				if len(q.ready) != int(c.want.GivenBack) || len(q.leases) != 0 {
+					t.Errorf("%d records are ready, %d leased", len(q.ready), len(q.leases))
+				}
+			})
+		})
+	}
 }
 
-// TestWorkerIsAbortedWhileTheServerIsAway: the last words are bounded.
-func TestWorkerIsAbortedWhileTheServerIsAway(t *testing.T) {
+// TestWorkerEndsWhileTheServerIsAway: the last words are bounded.
+func TestWorkerEndsWhileTheServerIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newFakeWorkerQueue(1)
 		q.slowAck = make(chan struct{})
 		ctx, cancel := context.WithCancel(t.Context())
 		begin := time.Now()
-		stats, err := mustWorker(t, q, func(context.Context, *Message) error { cancel(); return nil }).Run(ctx)
-		if diff := cmp.Diff(WorkerStats{Leased: 1, Unsettled: 1}, stats); err == nil || diff != "" || time.Since(begin) != lastWords {
+		stats, err := mustWorker(t, q, func(context.Context, *Message) error { cancel(); return nil }, WithWorkerGrace(time.Second)).Run(ctx)
+		if diff := cmp.Diff(WorkerStats{Leased: 1, Unsettled: 1}, stats); err == nil || diff != "" || time.Since(begin) != time.Second+lastWords {
 			t.Errorf("%v after %s\n%s", err, time.Since(begin), diff)
 		}
 	})
@@ -341,7 +357,7 @@ func TestWorkerAcksAfterTheLeaseLapsed(t *testing.T) {
 func TestNewWorkerRefuses(t *testing.T) {
 	for want, opt := range map[string]WorkerOption{
 		"concurrency": WithWorkerConcurrency(0), "batch": WithWorkerBatch(1001), "wait": WithWorkerWait(time.Hour),
-		"visibility": WithWorkerVisibility(time.Millisecond), "notify": WithWorkerNotify(nil),
+		"visibility": WithWorkerVisibility(time.Millisecond), "notify": WithWorkerNotify(nil), "grace": WithWorkerGrace(-1),
 	} {
 		if _, err := newWorker(newFakeWorkerQueue(0), succeed, opt); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", want, err)

@@ -101,6 +101,7 @@ func (c *workCmd) commands(ctx context.Context, e *env, cl *client.Client, drain
 	}
 	opts := []client.WorkerOption{
 		client.WithWorkerConcurrency(c.Concurrency), client.WithWorkerBatch(c.Batch), client.WithWorkerWait(c.Wait),
+		client.WithWorkerGrace(0),  // the first signal stops it, the second one ends ctx
 		client.WithWorkerOutage(0), // --retry-for has passed by then
 		client.WithWorkerNotify(func(m *client.Message, err error) {
 			if m == nil {
