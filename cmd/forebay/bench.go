@@ -13,10 +13,12 @@ import (
 )
 
 type benchCmd struct {
-	Publish benchPublishCmd `cmd:"" help:"Throughput and ack latency of publishes."`
-	Read    benchReadCmd    `cmd:"" help:"Throughput of a replay of a whole topic."`
-	Poll    benchPollCmd    `cmd:"" help:"Time from a publish to the answer of a long poll that waits for it, on an idle system."`
-	Queue   benchQueueCmd   `cmd:"" help:"Throughput and latency of lease and ack, and whether each record was settled once."`
+	Publish  benchPublishCmd  `cmd:"" help:"Throughput and ack latency of publishes."`
+	Producer benchProducerCmd `cmd:"" help:"Throughput of one producer of the Go client: batches, an idempotent session, one request a partition."`
+	Read     benchReadCmd     `cmd:"" help:"Throughput of a replay of a whole topic."`
+	Poll     benchPollCmd     `cmd:"" help:"Time from a publish to the answer of a long poll that waits for it, on an idle system."`
+	Queue    benchQueueCmd    `cmd:"" help:"Throughput and latency of lease and ack, and whether each record was settled once."`
+	Groups   benchGroupsCmd   `cmd:"" help:"Many consumer groups: memory, what joins, heartbeats and commits cost, and publishes beside them."`
 }
 
 // benchFlags are those of every measurement.
