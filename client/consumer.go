@@ -18,7 +18,8 @@ import (
 //
 // Of each partition the offset up to which every record is done: its handler has returned nil, or it was marked, or skipped by decision. A record that
 // is done before an earlier one is not committed yet. Commits are made every second (WithConsumerCommit), before a partition goes to another
-// member, and at the end; one that failed or whose outcome is unknown is repeated. While the consumer has a partition, its commits only rise.
+// member, and at the end; one that failed or whose outcome is unknown is repeated. While the consumer has a partition, its commits only rise. A
+// commit that was not answered may arrive at a server late, behind a higher one; so after such a loss the newest offset is committed again for a while.
 //
 // # What happens twice
 //

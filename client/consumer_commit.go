@@ -18,6 +18,11 @@ func (c *Consumer) commitLoop(ctx context.Context) {
 	for {
 		select {
 		case <-tick.C:
+			c.mu.Lock()
+			for _, p := range c.mu.owned {
+				p.recommitLocked()
+			}
+			c.mu.Unlock()
 		case <-c.commit:
 		case <-ctx.Done():
 			return
@@ -63,10 +68,23 @@ func (w *commitWork) round(ctx context.Context) bool {
 	}
 	w.failed++
 	pause := consumerPause(w.failed, consumerFirstPause, consumerCommitPause, err)
+	if errors.Is(err, ErrStaleGeneration) {
+		// A heartbeat tells the next generation, or that there is none. While members come and go there may soon be another: no pause then.
+		w.refused = time.Time{}
+		c.notify(err)
+		consumerNudge(c.beat)
+		consumerSleep(ctx, max(pause, c.o.session/10), heard)
+		c.mu.Lock()
+		told := c.mu.generation != me.Generation
+		c.mu.Unlock()
+		if told {
+			w.failed = 0
+			return ctx.Err() == nil
+		}
+		return consumerSleep(ctx, pause)
+	}
 	if consumerFatal(err) {
-		if errors.Is(err, ErrStaleGeneration) {
-			w.refused = time.Time{} // a heartbeat tells the next generation, or that there is none
-		} else if w.refused.IsZero() {
+		if w.refused.IsZero() {
 			w.refused = time.Now()
 		} else if time.Since(w.refused) > 2*c.o.session {
 			c.fail(err)
@@ -81,11 +99,26 @@ func (w *commitWork) round(ctx context.Context) bool {
 	return consumerSleep(ctx, pause)
 }
 
+// consumerUnsure is how long a commit that was not answered may still come into effect: a server that has taken it does not try for longer.
+const consumerUnsure = 30 * time.Second
+
+// recommitLocked asks for another commit where an earlier one may come into effect behind the last: a request that was given up on is on its way, or waits in
+// a server, while a later one went by another connection. That would put the group back. When the partition is let go the generation ends, and with
+// it what such a request could do.
+func (p *ownedPartition) recommitLocked() {
+	if !p.unsure.IsZero() {
+		p.again = true
+		if time.Now().After(p.unsure) {
+			p.unsure = time.Time{}
+		}
+	}
+}
+
 // progressLocked lists what can be committed and is not, in order.
 func (c *Consumer) progressLocked() (work []commitProgress) {
 	for _, at := range sortedPartitions(c.mu.owned) {
 		p := c.mu.owned[at]
-		if offset := p.window.prefix(); offset > p.committed {
+		if offset := p.window.prefix(); offset > p.committed || p.again {
 			p.attempted = max(p.attempted, offset)
 			work = append(work, commitProgress{p, offset})
 		}
@@ -135,10 +168,16 @@ func (w *commitWork) sendOnce(ctx context.Context, me GroupMember, work []commit
 	defer c.mu.Unlock()
 	if err != nil {
 		c.mu.stats.CommitFailures++
+		if outcome, _ := Classify(err); outcome == Indefinite {
+			for _, g := range work {
+				g.p.unsure = time.Now().Add(consumerUnsure)
+			}
+		}
 		return err
 	}
 	c.mu.stats.Commits++
 	for _, g := range work {
+		g.p.again = false
 		g.p.committed = max(g.p.committed, g.offset)
 	}
 	c.tellLocked()
@@ -151,6 +190,7 @@ func (c *Consumer) flush(ctx context.Context, partitions []*ownedPartition) erro
 	targets := make([]int64, len(partitions))
 	for i, p := range partitions {
 		targets[i] = p.window.prefix()
+		p.recommitLocked()
 	}
 	c.mu.Unlock()
 	consumerNudge(c.commit)
@@ -159,7 +199,7 @@ func (c *Consumer) flush(ctx context.Context, partitions []*ownedPartition) erro
 		c.lapseLocked()
 		news, open, lost := c.mu.news, false, false
 		for i, p := range partitions {
-			if p.committed < targets[i] {
+			if p.committed < targets[i] || p.again {
 				open = open || p.state != partitionOver
 				lost = lost || p.state == partitionOver
 			}

@@ -36,11 +36,13 @@ type ownedPartition struct {
 	state     partitionState
 	isQuiet   bool
 	window    consumerWindow
-	committed int64 // the server has answered that it has this
-	attempted int64 // the highest offset that was sent
-	head      int64 // of the last read, -1 = none yet
-	handling  int   // records in handlers, or handed out by Poll and not marked
-	buffered  int64 // bytes of answers of which not all records are done
+	committed int64     // the server has answered that it has this
+	attempted int64     // the highest offset that was sent
+	unsure    time.Time // until then an earlier commit, whose outcome is unknown, may still come into effect
+	again     bool      // it is to be committed again, for that reason
+	head      int64     // of the last read, -1 = none yet
+	handling  int       // records in handlers, or handed out by Poll and not marked
+	buffered  int64     // bytes of answers of which not all records are done
 
 	lanes   map[string]*consumerLane // by key: what waits for the record before it
 	waiting []*consumerLane          // lanes whose first record may be handled, in turn
