@@ -169,20 +169,32 @@ func (l *transcript) all() []string {
 	return slices.Clone(l.mu.lines)
 }
 
-// until waits for lines that will do.
-func (l *transcript) until(t *testing.T, what string, enough func(lines []string) bool) {
+func (l *transcript) next() <-chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.mu.more
+}
+
+// until waits for lines of one or two that will do.
+func until(t *testing.T, what string, enough func(lines []string) bool, one *transcript, two ...*transcript) {
 	t.Helper()
 	timer := time.NewTimer(30 * time.Second)
 	defer timer.Stop()
 	for {
-		l.mu.Lock()
-		some, more := slices.Clone(l.mu.lines), l.mu.more
-		l.mu.Unlock()
+		more, other := one.next(), (<-chan struct{})(nil)
+		if len(two) > 0 {
+			other = two[0].next()
+		}
+		some := one.all()
+		for _, l := range two {
+			some = append(some, l.all()...)
+		}
 		if enough(some) {
 			return
 		}
 		select {
 		case <-more:
+		case <-other:
 		case <-timer.C:
 			t.Fatalf("%s: %q", what, some)
 		}
@@ -233,12 +245,12 @@ func TestConsumersShare(t *testing.T) {
 	dir := t.TempDir()
 	p := startDev(t, dir)
 	p.must(t, dir, "", "topics", "create", "orders", "--partitions", "4")
-	args := []string{"--group", "g", "--topic", "orders", "--start", "earliest", "--session-timeout", "1s"}
+	args := []string{"--group", "g", "--topic", "orders", "--start", "earliest", "--session-timeout", "2s"}
 	a := p.consumer(t, dir, args...)
-	a.errs.until(t, "the first has all", func(lines []string) bool { return owns(lines) == 4 })
+	until(t, "the first has all", func(lines []string) bool { return owns(lines) == 4 }, a.errs)
 	b := p.consumer(t, dir, args...)
-	b.errs.until(t, "the second has half", func(lines []string) bool { return owns(lines) == 2 })
-	a.errs.until(t, "the first has half", func(lines []string) bool { return owns(lines) == 2 })
+	until(t, "the second has half", func(lines []string) bool { return owns(lines) == 2 }, b.errs)
+	until(t, "the first has half", func(lines []string) bool { return owns(lines) == 2 }, a.errs)
 	if r := p.run(t, dir, "", "groups", "seek", "g", "--topic", "orders", "--to", "earliest"); r.code != exitFailure || !strings.Contains(r.err, "CONFLICT: the group has 2 live members") {
 		t.Errorf("%+v", r)
 	}
@@ -264,11 +276,9 @@ func TestConsumersShare(t *testing.T) {
 		return seen
 	}
 	publish(0, 60)
-	b.out.until(t, "both print", func(lines []string) bool {
-		return len(lines) > 0 && len(keys(append(lines, a.out.all()...))) == 60
-	})
-	if n := len(a.out.all()) + len(b.out.all()); n != 60 || len(a.out.all()) == 0 {
-		t.Errorf("%d lines for 60 records, %d of them by the first", n, len(a.out.all()))
+	until(t, "both print", func(lines []string) bool { return len(keys(lines)) == 60 }, a.out, b.out)
+	if first, second := len(a.out.all()), len(b.out.all()); first+second != 60 || first == 0 || second == 0 {
+		t.Errorf("%d and %d lines for 60 records", first, second)
 	}
 	if err := a.cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
@@ -278,7 +288,7 @@ func TestConsumersShare(t *testing.T) {
 		t.Errorf("killed: %v", err)
 	}
 	publish(60, 120)
-	b.out.until(t, "the second prints all", func(lines []string) bool {
+	until(t, "the second prints all", func(lines []string) bool {
 		seen := keys(lines)
 		for i := 60; i < 120; i++ {
 			if !seen[fmt.Sprintf("o-%d", i)] {
@@ -286,7 +296,7 @@ func TestConsumersShare(t *testing.T) {
 			}
 		}
 		return true
-	})
+	}, b.out)
 	if err := b.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
