@@ -15,7 +15,7 @@ import (
 // leave and join: by polls, by reads from the offsets that they are told, and by the client's Consumer. Per group every record is processed, per
 // path in order, a partition has one owner at a time, no commit of an old generation is accepted, commits never regress, and in the end there is no lag.
 //
-// FOREBAY_GROUP_LIFE is about how many batches a member works on before it misbehaves (default 7).
+// FOREBAY_GROUP_LIFE is about how many batches a member works on before it misbehaves (default 9).
 func TestGroups(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
@@ -39,11 +39,19 @@ func TestGroups(t *testing.T) {
 	for i, g := range []struct {
 		name         string
 		seats, batch int
-	}{{"twelve", 12, 100}, {"five", 5, 240}, {"one", 1, 1000}} {
+	}{{"twelve", 12, 100}, {"five", 5, 240}, {"one", 1, 700}} {
 		l := newGroupLoad(g.name, "changes", g.seats, records, c.token, "http://"+c.rest[0], "http://"+c.rest[1])
-		l.batch, l.life, l.pace, l.seed = g.batch, envInt(t, "FOREBAY_GROUP_LIFE", 7), 20*time.Millisecond, uint64(i)
+		l.batch, l.life, l.pace, l.seed = g.batch, envInt(t, "FOREBAY_GROUP_LIFE", 9), 20*time.Millisecond, uint64(i)
 		loads = append(loads, l)
-		wg.Go(func() { l.run(ctx, t, l.rawSeat) })
+		wg.Go(func() {
+			l.run(ctx, t, func(ctx context.Context, t *testing.T, seat int, done <-chan struct{}) {
+				if seat%3 == 2 {
+					l.consumerSeat(ctx, t, seat, done)
+				} else {
+					l.rawSeat(ctx, t, seat, done)
+				}
+			})
+		})
 	}
 	wg.Wait()
 	for _, l := range loads {

@@ -134,7 +134,7 @@ func (l *groupLoad) run(ctx context.Context, t *testing.T, seat func(ctx context
 // verdict fails the test for what the checker found, and says what the history was worth.
 func (l *groupLoad) verdict(t *testing.T) *groupReport {
 	t.Helper()
-	r := l.h.Check(groupRules{session: l.session, slack: 20 * time.Millisecond, heads: l.heads})
+	r := l.h.Check(groupRules{session: l.session, slack: 20 * time.Millisecond, heads: l.heads, records: l.records})
 	t.Logf("group %s: read in %v, %d generations, %d commits, %d commits of zombies refused, %d sessions lost, %d records processed again; %d deaths, %d stalls, %d leaves", l.group, l.took.Round(time.Millisecond),
 		r.generations, r.commits, r.zombies, r.lapsed, r.repeats, l.ends[groupDies].Load(), l.ends[groupStalls].Load(), l.ends[groupLeaves].Load())
 	for _, p := range r.problems {

@@ -47,6 +47,11 @@ func TestGroupCheckerTellsRightFromWrong(t *testing.T) {
 		}
 		return groupBatch{who: who, from: from, to: to, asked: asked, at: ms(at)}
 	}
+	byKey := func(who string, offset, began, at int64) groupBatch {
+		b := batch(who, offset, offset+1, began, at)
+		b.byKey = true
+		return b
+	}
 	at := func(offset int64) map[int]int64 { return map[int]int64{0: offset} }
 	none := map[int]int64{}
 	// a reads to 20 and commits 10, dies, and b takes over.
@@ -73,6 +78,13 @@ func TestGroupCheckerTellsRightFromWrong(t *testing.T) {
 		{"a member skips within its partition", takeover(), []groupBatch{first[0], batch("a", 12, 20, 55, 60)}, nil, "before 10 was processed"},
 		{"a member goes back within its partition", takeover(), append(first[:2:2], batch("a", 5, 20, 70, 80)), nil, "regressed"},
 		{"a commit of what was not processed", []*groupCall{join("a", 0, 10, 1, at(0)), commit("a", 40, 50, 1, 11, groupOK)}, first[:1], nil, "nothing after 10"},
+
+		{"several at a time, paths in order", []*groupCall{join("a", 0, 10, 1, at(0)), commit("a", 40, 50, 1, 1, groupOK)}, []groupBatch{byKey("a", 1, 11, 20), byKey("a", 0, 12, 30), byKey("a", 2, 30, 40)}, nil, ""},
+		{"several at a time, a path out of order", []*groupCall{join("a", 0, 10, 1, at(0))}, []groupBatch{byKey("a", 2, 11, 20), byKey("a", 0, 12, 30)}, nil, "path x: a processed its record 1"},
+		{"several at a time, a commit beyond one that is not done", []*groupCall{join("a", 0, 10, 1, at(0)), commit("a", 40, 50, 1, 2, groupOK)}, []groupBatch{byKey("a", 1, 11, 20)}, nil, "nothing after 0"},
+		{"several at a time, one twice", []*groupCall{join("a", 0, 10, 1, at(0))}, []groupBatch{byKey("a", 0, 11, 20), byKey("a", 0, 21, 30)}, nil, "twice"},
+		{"several at a time, one twice after it was told again", []*groupCall{join("a", 0, 10, 1, at(0)), join("a", 20, 21, 2, at(0))}, []groupBatch{byKey("a", 0, 11, 20), byKey("a", 0, 22, 30)}, nil, ""},
+		{"several at a time, one before the beginning", takeover(), append(first[:2:2], byKey("b", 9, 1520, 1530)), nil, "was told to begin at 10"},
 
 		{"a zombie is refused", takeover(refused(commit("a", 1600, 1610, 1, 20, groupOK), "STALE_GENERATION"), read(1700, 1701, 10)), first, nil, ""},
 		{"a zombie is accepted", takeover(commit("a", 1600, 1610, 1, 20, groupOK)), first, nil, "of an old generation was accepted"},
@@ -101,7 +113,7 @@ func TestGroupCheckerTellsRightFromWrong(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			h := newGroupHistory()
 			h.calls, h.batches = tc.calls, tc.batches
-			r := h.Check(groupRules{session: time.Second, heads: tc.heads})
+			r := h.Check(groupRules{session: time.Second, heads: tc.heads, records: map[slot]origin{{0, 0}: {"x", 0}, {0, 1}: {"y", 0}, {0, 2}: {"x", 1}}})
 			switch all := strings.Join(r.problems, "\n"); {
 			case tc.want == "" && len(r.problems) > 0:
 				t.Errorf("a right history was refused: %s", all)

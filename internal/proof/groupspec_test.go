@@ -71,8 +71,9 @@ type groupBatch struct {
 	who       string
 	partition int
 	from, to  int64
-	asked     int64 // when it asked for them; -1 = it has gone on from where a join or a heartbeat told it
+	asked     int64 // when it asked for them; -1 = it has gone on from where a join or a heartbeat told it; byKey: when it began with it
 	at        int64 // when it was done with them
+	byKey     bool  // one record, of a process that keeps the order of each path only
 }
 
 func newGroupHistory() *GroupHistory { return &GroupHistory{start: time.Now()} }
@@ -95,9 +96,10 @@ func (h *GroupHistory) processed(b groupBatch) {
 
 // groupRules says what Check may rely on.
 type groupRules struct {
-	session time.Duration // of every member
-	heads   []int64       // by partition: all of it is to be processed, and committed; nil = the history is of a part of the work
-	slack   time.Duration // how exact sessions are
+	session time.Duration   // of every member
+	heads   []int64         // by partition: all of it is to be processed, and committed; nil = the history is of a part of the work
+	slack   time.Duration   // how exact sessions are
+	records map[slot]origin // what stands where, to tell paths apart; nil = no paths
 }
 
 // groupReport is what Check found.
@@ -123,18 +125,17 @@ func (r *groupReport) problem(format string, args ...any) {
 //	owner       no two members own a partition at one moment, and nobody commits what is another's
 //	register    the committed offset of a partition behaves like one cell that only rises and that only the present generation writes: what is read, by
 //	            anybody, by a member that is given a partition, and by one that begins to process it, is what the cell holds
-//	order       a process goes on where it was, or begins at the committed offset; nothing is processed before all that comes before it
+//	order       a process goes on where it was, or begins at the committed offset; nothing is processed before what comes before it: in its partition, or,
+//	            by those that process several records at a time, in its path
 //	honest      nothing is committed that was not processed
 //	whole       in the end all is processed and committed
-//
-// A path's records are all in one partition, so what is in order in each partition is in order in each path.
 func (h *GroupHistory) Check(rules groupRules) *groupReport {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	r := &groupReport{}
 	slices.SortFunc(h.calls, func(a, b *groupCall) int { return int(a.began - b.began) })
 	slices.SortFunc(h.batches, func(a, b groupBatch) int { return int(a.at - b.at) })
-	c := &groupCheck{GroupHistory: h, groupReport: r, rules: rules, told: map[int64]int64{}}
+	c := &groupCheck{GroupHistory: h, groupReport: r, rules: rules, told: map[int64]int64{}, paths: map[string]int{}, news: map[newsOf][]*groupCall{}}
 	for _, call := range h.calls {
 		if call.fate == groupOK && (call.op == "join" || call.op == "heartbeat") {
 			if at, ok := c.told[call.told]; !ok || call.ended < at {
@@ -142,6 +143,9 @@ func (h *GroupHistory) Check(rules groupRules) *groupReport {
 			}
 			for p := range call.assigned {
 				c.partitions = max(c.partitions, p+1)
+				if _, ok := call.news(p); ok {
+					c.news[newsOf{call.who, p}] = append(c.news[newsOf{call.who, p}], call)
+				}
 			}
 		}
 	}
@@ -170,6 +174,8 @@ type groupCheck struct {
 	told       map[int64]int64 // by generation: when the first answer with it had come
 	order      []int64         // the generations of told, ascending
 	partitions int
+	paths      map[string]int          // the next record of each path that nobody has processed yet
+	news       map[newsOf][]*groupCall // by when they began: answers that told a process where to go on with a partition
 }
 
 // over says when a generation is known to be over: when a later one was told. ok is false when it may be the present one.
@@ -443,26 +449,52 @@ func (c *groupCheck) offsets(p int) (ops []porcupine.Operation) {
 
 // processing judges what was done with the records of a partition, and gives the reads of the committed offset that it implies.
 func (c *groupCheck) processing(p int) (ops []porcupine.Operation) {
-	done := int64(0)          // all below it is processed
-	reached := [][2]int64{{}} // when done came to what
-	at := map[string]int64{}  // by process: where it goes on
+	done := int64(0) // all below it is processed
+	seen := map[int64]bool{}
+	reached := [][2]int64{{}}            // when done came to what
+	at := map[string]int64{}             // by process: where it goes on
+	began := map[string]map[int64]bool{} // by process that goes by key: what it has processed since it was told where to begin
+	toldTo := map[string]*groupCall{}
 	for _, b := range c.batches {
 		if b.partition != p {
 			continue
 		}
-		if b.from > done {
-			c.problem("partition %d: %s processed %d to %d before %d was processed", p, b.who, b.from, b.to, done)
-		}
-		if was, ok := at[b.who]; !ok || was != b.from {
-			if b.asked < 0 {
-				b.asked = c.askedWhere(p, b)
+		switch was, ok := at[b.who]; {
+		case b.byKey:
+			told, offset := c.toldWhere(p, b.who, b.asked)
+			if told != toldTo[b.who] || began[b.who] == nil {
+				toldTo[b.who], began[b.who] = told, map[int64]bool{}
 			}
-			ops = append(ops, porcupine.Operation{Input: groupRead{0, b.from}, Call: b.asked, Return: b.at})
+			if told == nil || b.from < offset {
+				c.problem("partition %d: %s processed %d, and was told to begin at %d: %v", p, b.who, b.from, offset, told)
+			}
+			if began[b.who][b.from] {
+				c.problem("partition %d: %s processed %d twice", p, b.who, b.from)
+			}
+			began[b.who][b.from] = true
+		case b.from > done:
+			c.problem("partition %d: %s processed %d to %d before %d was processed", p, b.who, b.from, b.to, done)
+		case !ok || was != b.from:
+			if b.asked < 0 {
+				if told, _ := c.toldWhere(p, b.who, b.at); told != nil {
+					b.asked = told.began
+				}
+			}
+			ops = append(ops, porcupine.Operation{Input: groupRead{0, b.from}, Call: max(b.asked, 0), Return: b.at})
 		}
 		at[b.who] = b.to
-		c.repeats += max(min(done, b.to)-b.from, 0)
-		if b.to > done {
-			done = b.to
+		for offset := b.from; offset < b.to; offset++ {
+			if seen[offset] {
+				c.repeats++
+				continue
+			}
+			seen[offset] = true
+			c.path(slot{p, offset}, b.who)
+		}
+		for seen[done] {
+			done++
+		}
+		if done > reached[len(reached)-1][1] {
 			reached = append(reached, [2]int64{b.at, done})
 		}
 	}
@@ -488,13 +520,29 @@ func (c *groupCheck) processing(p int) (ops []porcupine.Operation) {
 	return ops
 }
 
-// askedWhere gives when the process asked where a partition goes on, the last time before it processed a batch.
-func (c *groupCheck) askedWhere(p int, b groupBatch) int64 {
-	asked := b.at
-	for _, call := range c.calls {
-		if _, ok := call.news(p); ok && call.who == b.who && call.ended <= b.at {
-			asked = call.began
+// path judges that a record is processed for the first time: that comes after the one before it of its path.
+func (c *groupCheck) path(s slot, who string) {
+	from, ok := c.rules.records[s]
+	if !ok {
+		return
+	}
+	if next := c.paths[from.key]; from.index != next {
+		c.problem("path %s: %s processed its record %d (%v) before its record %d", from.key, who, from.index, s, next)
+	}
+	c.paths[from.key] = max(c.paths[from.key], from.index+1)
+}
+
+// toldWhere gives the answer in which a process was told, the last time before a moment, where to go on with a partition.
+func (c *groupCheck) toldWhere(p int, who string, before int64) (told *groupCall, offset int64) {
+	for _, call := range c.news[newsOf{who, p}] {
+		if call.ended <= before {
+			told, offset = call, call.assigned[p]
 		}
 	}
-	return asked
+	return told, offset
+}
+
+type newsOf struct {
+	who       string
+	partition int
 }
