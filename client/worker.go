@@ -10,7 +10,7 @@ import (
 	"github.com/forebaymq/forebay/api"
 )
 
-// Handler handles one leased record. nil acks it; an error nacks it with the error's text as the reason, to be delivered again after the
+// MessageHandler handles one leased record. nil acks it; an error nacks it with the error's text as the reason, to be delivered again after the
 // subscription's backoff (see RetryAfter) or to become a dead letter after its last attempt.
 //
 // ctx ends when the work has lost its meaning, and context.Cause says why: ErrLeaseLost, where another worker may have the record by now, so that
@@ -18,7 +18,7 @@ import (
 //
 // A panic is an error like others, a *PanicError: the record is nacked and the worker goes on. One bad record would otherwise end the process, its
 // other work with it, again after each start, until its attempts are used up.
-type Handler func(ctx context.Context, m *Message) error
+type MessageHandler func(ctx context.Context, m *Message) error
 
 // WorkerStats counts the records of a Worker.
 type WorkerStats struct {
@@ -47,7 +47,7 @@ func (s WorkerStats) Whole() bool { return s.Acked == s.Leased }
 // process. Handlers that must not act twice look at Record.ID, or use the package client/inbox.
 type Worker struct {
 	queue  workerQueue
-	handle Handler
+	handle MessageHandler
 	o      workerOptions
 
 	stopping chan struct{}
@@ -132,12 +132,12 @@ func WithWorkerNotify(notify func(m *Message, err error)) WorkerOption {
 }
 
 // NewWorker makes a worker for one subscription. It does nothing until Run.
-func NewWorker(c *Client, topic, subscription string, handle Handler, opts ...WorkerOption) (*Worker, error) {
+func NewWorker(c *Client, topic, subscription string, handle MessageHandler, opts ...WorkerOption) (*Worker, error) {
 	opts = append([]WorkerOption{func(o *workerOptions) { o.maxRetryAfter = c.policy.MaxRetryAfter }}, opts...)
 	return newWorker(&remoteQueue{c, topic, subscription}, handle, opts...)
 }
 
-func newWorker(queue workerQueue, handle Handler, opts ...WorkerOption) (*Worker, error) {
+func newWorker(queue workerQueue, handle MessageHandler, opts ...WorkerOption) (*Worker, error) {
 	o := workerOptions{concurrency: 1, wait: 20 * time.Second, grace: 30 * time.Second, outage: forever, notify: func(*Message, error) {}}
 	for _, opt := range opts {
 		opt(&o)

@@ -38,7 +38,7 @@ func (q *fakeWorkerQueue) expect(t *testing.T, acked int) {
 	}
 }
 
-func mustWorker(t *testing.T, q workerQueue, handle Handler, opts ...WorkerOption) *Worker {
+func mustWorker(t *testing.T, q workerQueue, handle MessageHandler, opts ...WorkerOption) *Worker {
 	t.Helper()
 	w, err := newWorker(q, handle, opts...)
 	if err != nil {
@@ -48,7 +48,7 @@ func mustWorker(t *testing.T, q workerQueue, handle Handler, opts ...WorkerOptio
 }
 
 // runWorker runs a worker to its end, which comes without an error.
-func runWorker(t *testing.T, q workerQueue, want WorkerStats, handle Handler, opts ...WorkerOption) {
+func runWorker(t *testing.T, q workerQueue, want WorkerStats, handle MessageHandler, opts ...WorkerOption) {
 	t.Helper()
 	stats, err := mustWorker(t, q, handle, opts...).Run(t.Context())
 	if diff := cmp.Diff(want, stats); err != nil || diff != "" {
