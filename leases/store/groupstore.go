@@ -22,6 +22,7 @@ import (
 type GroupStore struct {
 	s    *Store
 	m    *groupMetrics
+	pipe groupPipe
 	text [groupScripts]string
 	sha  [groupScripts]string
 }
@@ -49,7 +50,7 @@ func NewGroupStore(s *Store) (*GroupStore, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &GroupStore{s: s, m: m}
+	g := &GroupStore{s: s, m: m, pipe: groupPipe{s: s}}
 	for sc := range groupScripts {
 		text, err := luaFiles.ReadFile("lua/group_" + sc.String() + ".lua")
 		if err != nil {
@@ -247,23 +248,27 @@ func (g *GroupStore) Positions(ctx context.Context, id metadata.GroupID, at []Gr
 	if len(at) == 0 {
 		return nil
 	}
-	fields := make([]string, len(at))
+	args := make([]any, 0, 2+len(at))
+	args = append(args, "hmget", g.key(id, keyGroupPositions))
 	for i := range at {
-		fields[i] = at[i].field()
+		args = append(args, at[i].field())
 	}
-	got, err := g.s.c.HMGet(ctx, g.key(id, keyGroupPositions), fields...).Result()
-	if err != nil {
+	cmd := redis.NewCmd(ctx, args...)
+	if err := g.pipe.do(ctx, cmd); err != nil {
 		return unavailable(err)
 	}
-	if len(got) != len(at) {
+	got, ok := cmd.Val().([]any)
+	if !ok || len(got) != len(at) {
 		return unavailable(errReply)
 	}
 	for i, v := range got {
 		at[i].Offset = -1
 		if text, ok := v.(string); ok {
-			if at[i].Offset, err = strconv.ParseInt(text, 10, 64); err != nil {
+			offset, err := strconv.ParseInt(text, 10, 64)
+			if err != nil {
 				return unavailable(errReply)
 			}
+			at[i].Offset = offset
 		}
 	}
 	return nil
@@ -382,7 +387,7 @@ func (g *GroupStore) eval(ctx context.Context, sc groupScript, keys []string, ar
 	for attempt := 0; ; attempt++ {
 		start := g.s.o.Clock.Now()
 		cmd := redis.NewCmd(ctx, all...)
-		err := g.s.c.Process(ctx, onceCmd{cmd})
+		err := g.pipe.do(ctx, cmd)
 		if err == nil {
 			g.m.call(sc, resultOK, g.s.o.Clock.Since(start))
 			return cmd.Val(), nil

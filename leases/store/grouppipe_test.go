@@ -1,0 +1,88 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/forebaymq/forebay/api"
+	"github.com/forebaymq/forebay/internal/redistest"
+	"github.com/forebaymq/forebay/metadata"
+)
+
+// TestGroupCallsTogether: of calls that are sent together each has its own answer, also when Redis has lost the scripts before.
+func TestGroupCallsTogether(t *testing.T) {
+	everywhere(t, func(t *testing.T, r *rig) {
+		const all = 300
+		g, ctx := r.groups(), t.Context()
+		together := func(f func(id metadata.GroupID)) {
+			var wg sync.WaitGroup
+			for i := range all {
+				wg.Go(func() { f(metadata.GroupID(i + 1)) })
+			}
+			wg.Wait()
+		}
+		member := func(id metadata.GroupID) string { return fmt.Sprintf("m%d", id) }
+		together(func(id metadata.GroupID) {
+			if err := g.Publish(ctx, id, int64(id), []byte(member(id)), []GroupSession{{Member: member(id), Session: time.Hour}}); err != nil {
+				t.Error(err)
+			}
+		})
+		for range 3 {
+			if err := r.raw.ScriptFlush(ctx).Err(); err != nil {
+				t.Fatal(err)
+			}
+			together(func(id metadata.GroupID) {
+				l, err := g.Look(ctx, id, 0, true, member(id), member(id+1))
+				if err != nil || !l.Found || l.Generation != int64(id) || string(l.State) != member(id) || l.Expires[0] == 0 || l.Expires[1] != 0 {
+					t.Errorf("group %d: %+v %v", id, l, err)
+				}
+				at := []GroupPosition{{Topic: 1, Partition: int32(id), Offset: int64(id)}}
+				if err := g.SetPositions(ctx, id, int64(id), at); err != nil {
+					t.Error(err)
+				}
+				if err := g.SetPositions(ctx, id, int64(id)-1, at); !errors.Is(err, ErrStale) {
+					t.Error(err)
+				}
+				at[0].Offset = 0
+				if err := g.Positions(ctx, id, at); err != nil || at[0].Offset != int64(id) {
+					t.Error(at, err)
+				}
+			})
+		}
+	})
+}
+
+// TestGroupCallEndsWithItsContext: Redis that does not answer holds nobody up longer than he wants to wait, and whoever waits for others to come
+// back is answered when it goes on.
+func TestGroupCallEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	g := (&rig{t: t, s: mustStore(t, Options{URL: server.URL()})}).groups()
+	if _, err := g.Look(t.Context(), 1, 0, false); err != nil {
+		t.Fatal(err)
+	}
+	server.Pause()
+	ctx, cancel := context.WithCancel(t.Context())
+	var left, stayed sync.WaitGroup
+	for range 20 {
+		left.Go(func() {
+			var unknown *unknownError
+			if _, err := g.Look(ctx, 1, 0, false); api.CodeOf(err) != api.CodeLeasesUnavailable || !errors.As(err, &unknown) {
+				t.Error(err)
+			}
+		})
+		stayed.Go(func() {
+			if _, err := g.Look(t.Context(), 1, 0, false); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	cancel()
+	left.Wait()
+	server.Resume()
+	stayed.Wait()
+}
