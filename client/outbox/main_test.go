@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
 	"slices"
 	"testing"
 	"time"
@@ -29,7 +30,16 @@ func (w withPostgres) Run() int {
 	return w.m.Run()
 }
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(withPostgres{m}) }
+func TestMain(m *testing.M) {
+	if spec := os.Getenv("CRASH_CHILD"); spec != "" {
+		if err := runChild(spec); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	goleak.VerifyTestMain(withPostgres{m})
+}
 
 func limited(t testing.TB) context.Context {
 	t.Helper()

@@ -1,0 +1,367 @@
+package outbox_test
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/forebaymq/forebay/client"
+	"github.com/forebaymq/forebay/client/inbox"
+	"github.com/forebaymq/forebay/client/outbox"
+	"github.com/forebaymq/forebay/gateway/auth"
+	"github.com/forebaymq/forebay/internal/node"
+	"github.com/forebaymq/forebay/metadata"
+	"github.com/forebaymq/forebay/objectstore/mem"
+)
+
+const crashAccounts = 6
+
+// bank is a business database with an outbox, a node, and a table of effects with an inbox.
+type bank struct {
+	db     *sql.DB
+	box    *outbox.Outbox
+	client *client.Client
+	child  child
+}
+
+func newBank(t *testing.T) *bank {
+	t.Helper()
+	ctx := limited(t)
+	address := postgres.URL(t)
+	b := &bank{child: child{Database: address}}
+	var err error
+	if b.db, err = sql.Open("pgx", address); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = b.db.Close() })
+	if b.box, err = outbox.New(); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.box.Migrate(ctx, b.db); err != nil {
+		t.Fatal(err)
+	}
+	in, err := inbox.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := in.Migrate(ctx, b.db); err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range []string{
+		"CREATE TABLE account (account int PRIMARY KEY, balance int NOT NULL, version int NOT NULL)",
+		"CREATE TABLE effect (account int PRIMARY KEY, balance int NOT NULL, version int NOT NULL, changes int NOT NULL, disorder int NOT NULL)",
+		fmt.Sprintf("INSERT INTO account SELECT n, 0, 0 FROM generate_series(0, %d) n", crashAccounts-1),
+		fmt.Sprintf("INSERT INTO effect SELECT n, 0, 0, 0, 0 FROM generate_series(0, %d) n", crashAccounts-1),
+	} {
+		if _, err := b.db.Exec(s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.child.Server, b.child.Token = startNode(t)
+	if b.client, err = client.New(b.child.Server, client.WithToken(b.child.Token)); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(b.client.Close)
+	partitions, attempts, start, ordering, visibility := 3, 100, "earliest", "key", "1s"
+	if _, _, err := b.client.PutTopic(ctx, crashTopic, client.TopicSettings{Partitions: &partitions}); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := b.client.PutSubscription(ctx, crashTopic, crashSub, client.SubscriptionSettings{
+		Start: &start, MaxAttempts: &attempts, Ordering: &ordering, VisibilityTimeout: &visibility}); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// startNode starts a node on loopback, in this process, and gives its address and a token.
+func startNode(t *testing.T) (address, token string) {
+	t.Helper()
+	key := bytes.Repeat([]byte{7}, 32)
+	token, err := auth.SignDev(key, auth.Claims{Tenant: "bank", Subject: "test", Expires: time.Now().Add(time.Hour)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	driver := metadata.NewMemDriver(metadata.MemOptions{})
+	t.Cleanup(func() { _ = driver.Close() })
+	n, err := node.New(node.Config{NodeID: "n", Listen: "127.0.0.1:0", OpsListen: "127.0.0.1:0", Store: mem.New(mem.Options{}), Driver: driver,
+		Auth: node.Auth{DevKey: key}, EmbeddedRedis: true, Linger: 5 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		defer cancel()
+		if err := n.Stop(ctx); err != nil {
+			t.Errorf("stop the node: %v", err)
+		}
+	})
+	if err := n.Start(limited(t)); err != nil {
+		t.Fatal(err)
+	}
+	return "http://" + n.Addr(), token
+}
+
+// spawn starts a relay or a worker.
+func (b *bank) spawn(t testing.TB, role, kill string) *kid {
+	t.Helper()
+	c := b.child
+	c.Role, c.Kill = role, kill
+	return spawn(t, c)
+}
+
+// change makes n changes to accounts, one transaction for each and some that are rolled back, and adds their records.
+func (b *bank) change(t testing.TB, rng *rand.Rand, n int) {
+	t.Helper()
+	ctx := limited(t)
+	for done := 0; done < n; {
+		tx, err := b.db.Begin()
+		if err != nil {
+			t.Fatal(err)
+		}
+		ch := change{Account: rng.IntN(crashAccounts), Amount: 1 + rng.IntN(100)}
+		if err := tx.QueryRow("UPDATE account SET balance = balance + $2, version = version + 1 WHERE account = $1 RETURNING version", ch.Account, ch.Amount).Scan(&ch.Version); err != nil {
+			t.Fatal(err)
+		}
+		value, err := json.Marshal(ch)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := b.box.Add(ctx, tx, crashTopic, client.Record{Key: fmt.Append(nil, "account-", ch.Account), Value: value, Kind: client.KindJSON}); err != nil {
+			t.Fatal(err)
+		}
+		if rng.IntN(6) == 0 {
+			if err := tx.Rollback(); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
+		if err := tx.Commit(); err != nil {
+			t.Fatal(err)
+		}
+		done++
+	}
+}
+
+// wantLog checks the log against the accounts: each change once, in order per account, no event ID twice.
+func (b *bank) wantLog(t testing.TB) {
+	t.Helper()
+	ctx := limited(t)
+	versions, balances, ids := map[int]int{}, map[int]int{}, map[string]bool{}
+	for p := range 3 {
+		for offset := int64(0); ; {
+			r, err := b.client.Read(ctx, crashTopic, p, client.ReadOptions{Offset: offset})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, rec := range r.Records {
+				var ch change
+				if err := json.Unmarshal(rec.Value, &ch); err != nil {
+					t.Fatal(err)
+				}
+				if ch.Version != versions[ch.Account]+1 {
+					t.Errorf("account %d: change %d after change %d", ch.Account, ch.Version, versions[ch.Account])
+				}
+				versions[ch.Account] = ch.Version
+				balances[ch.Account] += ch.Amount
+				if ids[rec.ID] || rec.ID == "" {
+					t.Errorf("event ID %q again", rec.ID)
+				}
+				ids[rec.ID] = true
+			}
+			if offset = r.NextOffset; offset == r.Head {
+				break
+			}
+		}
+	}
+	rows, err := b.db.Query("SELECT account, balance, version FROM account")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var account, balance, version int
+		if err := rows.Scan(&account, &balance, &version); err != nil {
+			t.Fatal(err)
+		}
+		if versions[account] != version || balances[account] != balance {
+			t.Errorf("account %d: the log has %d changes and balance %d, the table %d and %d", account, versions[account], balances[account], version, balance)
+		}
+	}
+	if err := rows.Err(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// wantEffects waits until everything was consumed, and checks that each change had its effect once, in order.
+func (b *bank) wantEffects(t testing.TB) {
+	t.Helper()
+	eventually(t, "everything is consumed", func() error {
+		s, err := b.client.GetSubscription(context.Background(), crashTopic, crashSub)
+		if err != nil {
+			return err
+		}
+		for _, p := range s.Partitions {
+			if p.Frontier < p.Head {
+				return fmt.Errorf("partition %d: frontier %d of %d", p.Partition, p.Frontier, p.Head)
+			}
+		}
+		return nil
+	})
+	rows, err := b.db.Query(`SELECT account, a.balance, e.balance, a.version, e.changes, e.disorder FROM account a JOIN effect e USING (account)
+		WHERE (a.balance, a.version, a.version, 0) <> (e.balance, e.version, e.changes, e.disorder)`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var account, want, got, version, changes, disorder int
+		if err := rows.Scan(&account, &want, &got, &version, &changes, &disorder); err != nil {
+			t.Fatal(err)
+		}
+		t.Errorf("account %d: balance %d, the effects have %d; %d changes, %d effects, %d out of order", account, want, got, version, changes, disorder)
+	}
+	if err := rows.Err(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// relaySteps are where a relay may die, in their order. The second hit of settling needs a batch under way, which the kill before leaves.
+var relaySteps = []string{"opened", "assigned", "published", "marking"}
+
+// A relay is killed at each step, and the one after it while it cleans up. Each change is in the log once, in order.
+func TestRelayIsKilled(t *testing.T) {
+	for i, step := range relaySteps {
+		t.Run(step, func(t *testing.T) {
+			t.Parallel()
+			b := newBank(t)
+			b.change(t, rand.New(rand.NewPCG(4, uint64(i))), 60)
+			first := b.spawn(t, "relay", step+"@3")
+			if !first.killed() {
+				t.Fatalf("the relay was not killed:\n%s", first.log)
+			}
+			var waiting int
+			if err := b.db.QueryRow("SELECT count(*) FROM forebay_outbox").Scan(&waiting); err != nil || waiting == 0 {
+				t.Fatalf("%d rows wait after the kill (%v): it proves nothing", waiting, err)
+			}
+			if step == "assigned" || step == "published" {
+				if second := b.spawn(t, "relay", "settling@1"); !second.killed() {
+					t.Fatalf("the relay was not killed:\n%s", second.log)
+				}
+			}
+			last := b.spawn(t, "relay", "")
+			drained(t, b.box, b.db)
+			last.end(t)
+			b.wantLog(t)
+		})
+	}
+}
+
+// workerSteps are where a consumer may die: before and within the transaction, between it and the ack, after the ack.
+var workerSteps = []string{"leased", "inserted", "effect", "committed", "acked"}
+
+// A consumer is killed at each step. Each effect happens once.
+func TestConsumerIsKilled(t *testing.T) {
+	b := newBank(t)
+	rng := rand.New(rand.NewPCG(5, 5))
+	relay := b.spawn(t, "relay", "")
+	for _, step := range workerSteps {
+		b.change(t, rng, 20)
+		if k := b.spawn(t, "worker", step+"@4"); !k.killed() {
+			t.Fatalf("the worker was not killed:\n%s", k.log)
+		}
+	}
+	worker := b.spawn(t, "worker", "")
+	drained(t, b.box, b.db)
+	b.wantLog(t)
+	b.wantEffects(t)
+	worker.end(t)
+	relay.end(t)
+}
+
+// Two relays and three consumers are killed at random steps, over and over, while changes are made.
+//
+// FOREBAY_CRASH_CHANGES sets the number of changes (default 400), FOREBAY_CRASH_SEED the seed.
+func TestCrashMatrix(t *testing.T) {
+	seed := uint64(envInt(t, "FOREBAY_CRASH_SEED", 1))
+	changes := envInt(t, "FOREBAY_CRASH_CHANGES", 400)
+	b := newBank(t)
+	quiet, finish := make(chan struct{}), make(chan struct{})
+	var wg sync.WaitGroup
+	// keep keeps n processes alive, each killed at a random step and replaced until it is quiet, and then ones that are not.
+	keep := func(n int, role string, steps []string, most int) *atomic.Int64 {
+		var kills atomic.Int64
+		for i := range n {
+			rng := rand.New(rand.NewPCG(seed, uint64(len(role)<<8+i)))
+			wg.Go(func() {
+				for {
+					select {
+					case <-quiet:
+						last := b.spawn(t, role, "")
+						<-finish
+						last.end(t)
+						return
+					default:
+					}
+					k := b.spawn(t, role, fmt.Sprintf("%s@%d", steps[rng.IntN(len(steps))], 1+rng.IntN(most)))
+					select {
+					case <-k.exit:
+						if !k.killed() {
+							t.Errorf("a %s ended by itself:\n%s", role, k.log)
+							return
+						}
+						kills.Add(1)
+					case <-quiet:
+						_ = k.cmd.Process.Kill()
+						<-k.exit
+					}
+				}
+			})
+		}
+		return &kills
+	}
+	relays := keep(2, "relay", append([]string{"settling"}, relaySteps...), 6)
+	workers := keep(3, "worker", workerSteps, 12)
+	rng := rand.New(rand.NewPCG(seed, 99))
+	for done := 0; done < changes; done += 20 {
+		b.change(t, rng, min(20, changes-done))
+		eventually(t, "the relays keep up", func() error {
+			s, err := b.box.Stats(context.Background(), b.db)
+			if err == nil && s.Waiting > 60 {
+				err = fmt.Errorf("%+v", s)
+			}
+			return err
+		})
+	}
+	close(quiet)
+	drained(t, b.box, b.db)
+	b.wantLog(t)
+	b.wantEffects(t)
+	close(finish)
+	wg.Wait()
+	t.Logf("%d changes, %d relays and %d consumers killed", changes, relays.Load(), workers.Load())
+	if relays.Load() < 4 || workers.Load() < 4 {
+		t.Errorf("%d relays and %d consumers killed: that proves little", relays.Load(), workers.Load())
+	}
+}
+
+func envInt(t testing.TB, name string, otherwise int) int {
+	t.Helper()
+	s := os.Getenv(name)
+	if s == "" {
+		return otherwise
+	}
+	n, err := strconv.Atoi(s)
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	return n
+}
