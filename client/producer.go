@@ -171,7 +171,7 @@ func (p *Producer) Close(ctx context.Context) error {
 	p.mu.Lock()
 	p.mu.closed = true
 	for _, l := range p.mu.lanes {
-		l.sealLocked()
+		p.sealLocked(l)
 		l.wake()
 	}
 	p.mu.Unlock()
@@ -285,12 +285,13 @@ func (p *Producer) accept(r *Record, position *int64, size int64) (d *Delivery, 
 	}
 	l := p.mu.lanes[max(partition, 0)%int32(p.mu.width)]
 	encoded := sizeRecord(placed)
-	if l.open != nil && len(l.open.encoded)+encoded+8 > p.o.batchBytes {
+	now := time.Now()
+	// A batch has one deadline, that of its first record. Where a lane is held up, the later ones must not lose more than a tenth of their time.
+	if l.open != nil && (len(l.open.encoded)+encoded+8 > p.o.batchBytes || now.Sub(l.open.created) > max(p.o.deadline/10, p.o.linger)) {
 		p.sealLocked(l)
 	}
-	now := time.Now()
 	if l.open == nil {
-		l.open = p.newBatch(now)
+		l.open = p.newBatch(now, l.hint)
 		l.wake() // to linger
 	}
 	b := l.open
@@ -364,12 +365,12 @@ func (p *Producer) routeLocked(r *Record, position *int64) (int32, *Record, erro
 
 // sealLocked ends a lane's open batch. Records without a key go to the next partition then.
 func (p *Producer) sealLocked(l *producerLane) {
-	l.sealLocked()
-	p.rotateLocked(l)
-}
-
-// rotateLocked moves the records without a key on when their lane's batch goes.
-func (p *Producer) rotateLocked(l *producerLane) {
+	if l.open == nil {
+		return
+	}
+	l.sealed = append(l.sealed, l.open)
+	l.open = nil
+	l.wake()
 	if n := int32(p.mu.partitions); n > 1 && p.mu.lanes[p.mu.sticky%n%int32(p.mu.width)] == l {
 		p.mu.sticky = (p.mu.sticky + 1) % n
 	}

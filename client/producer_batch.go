@@ -78,15 +78,15 @@ type producerBatch struct {
 	duplicate bool
 }
 
-func (p *Producer) newBatch(now time.Time) *producerBatch {
-	return &producerBatch{topic: p.topic, created: now, deadline: now.Add(p.o.deadline), done: make(chan struct{})}
+// newBatch makes a batch with room for about hint encoded bytes.
+func (p *Producer) newBatch(now time.Time, hint int) *producerBatch {
+	return &producerBatch{
+		topic: p.topic, created: now, deadline: now.Add(p.o.deadline), done: make(chan struct{}), encoded: make([]byte, 0, hint+producerSlack),
+	}
 }
 
 // add appends a record and gives its Delivery.
 func (b *producerBatch) add(r *Record, size int, partition int32) *Delivery {
-	if b.encoded == nil {
-		b.encoded = make([]byte, 0, max(4<<10, size+64))
-	}
 	b.encoded = protowire.AppendTag(b.encoded, 1, protowire.BytesType)
 	b.encoded = protowire.AppendVarint(b.encoded, uint64(size))
 	b.encoded = appendRecord(b.encoded, r)

@@ -41,7 +41,7 @@ type producerServer struct {
 		overlaps   int            // requests that met another one of their partition
 		sizes      []int          // records of each request that was applied
 		refuse     func(r *forebayv1.Record) *api.Error
-		intercept  func(n int, r *http.Request) *http.Response // nil answers are none
+		intercept  func(r *http.Request, apply func() *http.Response) (*http.Response, error) // in place of the server, unless it gives nothing
 	}
 }
 
@@ -138,11 +138,15 @@ func (s *producerServer) RoundTrip(r *http.Request) (*http.Response, error) {
 	f := s.fate()
 	s.mu.Lock()
 	s.mu.requests++
-	intercept, n := s.mu.intercept, s.mu.requests
+	intercept := s.mu.intercept
 	s.mu.Unlock()
 	if intercept != nil {
-		if resp := intercept(n, r); resp != nil {
-			return resp, nil
+		resp, err := intercept(r, func() *http.Response { return s.apply(r, body) })
+		if err == nil && r.Context().Err() != nil {
+			err = r.Context().Err()
+		}
+		if resp != nil || err != nil {
+			return resp, err
 		}
 	}
 	keys := s.partitionsOf(r, body)

@@ -26,21 +26,13 @@ type producerLane struct {
 	open    *producerBatch   // takes records; nil = none
 	sealed  []*producerBatch // full, or flushed
 	current *producerBatch   // is being delivered
+	hint    int              // how many bytes the last batch had: the next one will be like it
 }
 
 func (l *producerLane) wake() {
 	select {
 	case l.kick <- struct{}{}:
 	default:
-	}
-}
-
-// sealLocked lets the open batch go without waiting for more.
-func (l *producerLane) sealLocked() {
-	if l.open != nil {
-		l.sealed = append(l.sealed, l.open)
-		l.open = nil
-		l.wake()
 	}
 }
 
@@ -89,7 +81,7 @@ func (l *producerLane) next() (b *producerBatch, wait time.Duration, end bool) {
 	default:
 		return nil, 0, p.mu.closed
 	}
-	l.current = b
+	l.current, l.hint = b, len(b.encoded)
 	return b, 0, false
 }
 
@@ -251,6 +243,9 @@ const (
 // not make the batch's outcome definite.
 func (p *Producer) judge(b *producerBatch, epoch int64, result *PublishResult, err error) deliverStep {
 	outcome, _ := Classify(err)
+	if errors.Is(err, errNotSent) {
+		outcome = Retriable // there was no token to be had
+	}
 	switch outcome {
 	case Succeeded:
 		p.succeed(b, result.Records, result.Duplicate)

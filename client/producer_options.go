@@ -12,7 +12,7 @@ import (
 const (
 	defaultLinger           = 5 * time.Millisecond
 	defaultBatchRecords     = 10_000
-	defaultBatchBytes       = 1 << 20
+	defaultBatchBytes       = 4 << 20
 	defaultRequestsInFlight = 8
 	defaultProducerBuffer   = 64 << 20
 	defaultDeliveryDeadline = 2 * time.Minute
@@ -56,7 +56,7 @@ func WithProducerBatchRecords(n int) ProducerOption {
 	return func(o *producerOptions) { o.batchRecords = n }
 }
 
-// WithProducerBatchBytes bounds the encoded bytes of one request before compression, overriding the default of 1 MiB. At most 16 MiB less 512
+// WithProducerBatchBytes bounds the encoded bytes of one request before compression, overriding the default of 4 MiB. At most 16 MiB less 512
 // bytes. A record that is larger by itself travels alone.
 func WithProducerBatchBytes(n int) ProducerOption {
 	return func(o *producerOptions) { o.batchBytes = n }
@@ -72,8 +72,8 @@ func WithProducerBuffer(bytes int64) ProducerOption {
 	return func(o *producerOptions) { o.buffer = bytes }
 }
 
-// WithProducerDeadline sets how long after its Send a record is still tried, overriding the default of 2 minutes. The outcome is there at
-// most some seconds later.
+// WithProducerDeadline sets how long after its Send a record is still tried, overriding the default of 2 minutes. A record that joins the
+// batch of an earlier one may lose a tenth of that. The outcome is there at most some seconds later.
 func WithProducerDeadline(d time.Duration) ProducerOption {
 	return func(o *producerOptions) { o.deadline = d }
 }

@@ -144,12 +144,13 @@ func (p *Producer) restart(ctx context.Context, stale int64) error {
 		return context.Cause(ctx)
 	}
 	defer func() { <-p.restarting }()
-	if p.epoch() > stale {
-		return nil
-	}
 	p.mu.Lock()
-	p.mu.doubtful = true
+	fatal, renewed := p.mu.fatal, p.mu.epoch > stale
+	p.mu.doubtful = p.mu.doubtful || !renewed
 	p.mu.Unlock()
+	if fatal != nil || renewed {
+		return fatal // a successor must not be fenced
+	}
 	epoch, err := p.c.StartProducer(ctx, p.o.id)
 	if err != nil {
 		return err
@@ -158,12 +159,6 @@ func (p *Producer) restart(ctx context.Context, stale int64) error {
 	p.mu.epoch, p.mu.doubtful = epoch, false
 	p.mu.Unlock()
 	return nil
-}
-
-func (p *Producer) epoch() int64 {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.mu.epoch
 }
 
 // resolve asks what became of a batch of which an attempt had an unknown outcome. landed: it is stored. gone: it is not, as of now.
