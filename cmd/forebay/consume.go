@@ -9,6 +9,7 @@ import (
 	"io"
 	"os/exec"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -130,7 +131,7 @@ func (c *consumeCmd) options(e *env, ends func() bool) []client.ConsumerOption {
 		client.WithConsumerStart(c.Start),
 		client.WithConsumerSession(c.SessionTimeout),
 		client.WithConsumerConcurrency(c.Concurrency),
-		client.WithConsumerNotify(func(err error) { fmt.Fprintf(e.err, "forebay: %v\n", err) }),
+		client.WithConsumerNotify((&troubles{to: e.err, now: time.Now}).tell),
 		client.WithConsumerOnAssigned(func(partitions []client.GroupOffset) {
 			all := make([]client.TopicPartition, len(partitions))
 			for i, p := range partitions {
@@ -164,6 +165,43 @@ func (c *consumeCmd) options(e *env, ends func() bool) []client.ConsumerOption {
 		}
 		return action
 	}))
+}
+
+// troubles tells of the failures that a consumer deals with by itself. With a server that is away every partition has the same to say, several times a
+// second: of each kind one is told in a while.
+type troubles struct {
+	to  io.Writer
+	now func() time.Time
+	mu  struct {
+		sync.Mutex
+		told map[string]time.Time // by code; "" = no answer
+	}
+}
+
+const troubleEvery = 2 * time.Second
+
+func (t *troubles) tell(err error) {
+	if errors.Is(err, client.ErrStaleGeneration) {
+		return // members come and go
+	}
+	if e, ok := errors.AsType[*client.Error](err); ok && !t.first(string(e.Code)) {
+		return
+	}
+	fmt.Fprintf(t.to, "forebay: %v\n", err)
+}
+
+func (t *troubles) first(kind string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	now := t.now()
+	if last, ok := t.mu.told[kind]; ok && now.Sub(last) < troubleEvery {
+		return false
+	}
+	if t.mu.told == nil {
+		t.mu.told = map[string]time.Time{}
+	}
+	t.mu.told[kind] = now
+	return true
 }
 
 // watch waits until the member has nothing to do: everything that it owns is committed up to the head. nil: it has caught up, or ctx has ended.

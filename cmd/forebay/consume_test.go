@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -87,5 +88,25 @@ func TestLinesAreWrittenWhole(t *testing.T) {
 	out.fail = errors.New("the disk is full")
 	if err := w.batches([]client.Batch{{Records: records[:1]}}); !errors.Is(err, out.fail) {
 		t.Error(err)
+	}
+}
+
+// TestTroublesAreToldOnceInAWhile: a server that is away does not fill the screen.
+func TestTroublesAreToldOnceInAWhile(t *testing.T) {
+	var out strings.Builder
+	now := time.UnixMilli(0)
+	tr := &troubles{to: &out, now: func() time.Time { return now }}
+	for range 3 {
+		for partition := range 100 {
+			tr.tell(&client.Error{Op: fmt.Sprintf("read t partition %d", partition), Cause: errors.New("connection refused")})
+		}
+		tr.tell(&client.Error{Op: "commit", Code: "LEASES_UNAVAILABLE", Status: 503})
+		tr.tell(client.ErrStaleGeneration)
+		tr.tell(errors.New("the session has lapsed"))
+		now = now.Add(troubleEvery / 2)
+	}
+	const refused, away, lapsed = "forebay: read t partition 0: no answer: connection refused\n", "forebay: commit: LEASES_UNAVAILABLE\n", "forebay: the session has lapsed\n"
+	if want := refused + away + lapsed + lapsed + refused + away + lapsed; out.String() != want {
+		t.Errorf("%s\nwant\n%s", out.String(), want)
 	}
 }
