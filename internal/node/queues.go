@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/oklog/ulid/v2"
 
@@ -83,7 +84,8 @@ func openQueues(ctx context.Context, c Config, log *metadata.Log, reader *fetch.
 	}
 	q.groups, err = groups.New(groups.Options{
 		Store: groupStore, Journal: journal.NewGroups(j, jl), View: log, Catalog: log, Reader: groupReader{leaseReader{reader}},
-		Clock: c.Clock, Rand: random, Logger: c.Logger, Registerer: c.Registry,
+		LagInterval: min(15*time.Second, 5*c.Compaction.RetentionEvery), // what makes gaps
+		Clock:       c.Clock, Rand: random, Logger: c.Logger, Registerer: c.Registry,
 	})
 	return q, err
 }

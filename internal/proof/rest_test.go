@@ -29,11 +29,20 @@ func newRest(base, token string) *rest {
 
 // problem is an answer that is not 2xx.
 type problem struct {
-	Status   int    `json:"status"`
-	Code     string `json:"code"`
-	Detail   string `json:"detail"`
-	LogStart int64  `json:"logStart"`
-	Head     int64  `json:"head"`
+	Status   int          `json:"status"`
+	Code     string       `json:"code"`
+	Detail   string       `json:"detail"`
+	LogStart int64        `json:"logStart"`
+	Head     int64        `json:"head"`
+	Gaps     []problemGap `json:"gaps"`
+}
+
+// problemGap is a range that retention has deleted.
+type problemGap struct {
+	Topic     string `json:"topic"`
+	Partition int    `json:"partition"`
+	From      int64  `json:"from"`
+	To        int64  `json:"to"`
 }
 
 func (p *problem) Error() string { return fmt.Sprintf("%d %s: %s", p.Status, p.Code, p.Detail) }

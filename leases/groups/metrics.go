@@ -59,6 +59,7 @@ type metrics struct {
 	lag         prometheus.Gauge
 	lagSeconds  prometheus.Gauge
 	gaps        prometheus.Gauge
+	lost        prometheus.Gauge
 }
 
 func newMetrics(reg prometheus.Registerer) (*metrics, error) {
@@ -108,6 +109,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	m.lag = gauge("lag_records", "Unread records of the groups that this node has met, together.")
 	m.lagSeconds = gauge("lag_seconds", "Age of the oldest unread record of any group that this node has met.")
 	m.gaps = gauge("gap_partitions", "Partitions on which retention has overtaken a group that this node has met: somebody has to seek.")
+	m.lost = gauge("gap_records", "Offsets that retention has deleted on these partitions before they were read, together; forebay groups describe names them.")
 	if reg == nil {
 		return m, nil
 	}

@@ -235,8 +235,8 @@ func TestLagAndGap(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(15 * time.Second)
-		if got := n.gauge("forebay_groups_gap_partitions"); got != 1 {
-			t.Fatal(got)
+		if gaps, lost := n.gauge("forebay_groups_gap_partitions"), n.gauge("forebay_groups_gap_records"); gaps != 1 || lost != 2 {
+			t.Fatal(gaps, lost)
 		}
 		// A seek decides. Nobody may be there.
 		a.join()
@@ -256,7 +256,7 @@ func TestLagAndGap(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(15 * time.Second)
-		for _, name := range []string{"lag_records", "gap_partitions", "lag_seconds", "met"} {
+		for _, name := range []string{"lag_records", "gap_partitions", "gap_records", "lag_seconds", "met"} {
 			if got := n.gauge("forebay_groups_" + name); got != 0 {
 				t.Errorf("%s is %v after the group's deletion", name, got)
 			}

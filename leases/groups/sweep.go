@@ -43,7 +43,7 @@ func (c *Coordinator) sweep(ctx context.Context) {
 
 // measure computes the lag of the groups that this node has met, from what it knows: no series is of a group, so none can outlive it.
 func (c *Coordinator) measure(ctx context.Context) {
-	groups, lag, gaps, oldest := 0, int64(0), 0, time.Duration(0)
+	groups, lag, gaps, lost, oldest := 0, int64(0), 0, int64(0), time.Duration(0)
 	for _, g := range c.all() {
 		if _, err := c.o.Catalog.GroupByID(g.meta.ID); err != nil {
 			c.drop(g)
@@ -67,11 +67,13 @@ func (c *Coordinator) measure(ctx context.Context) {
 			oldest = max(oldest, p.LagTime)
 			if p.Gap != nil {
 				gaps++
+				lost += p.Gap.To - p.Gap.From
 			}
 		}
 	}
 	c.m.met.Set(float64(groups))
 	c.m.lag.Set(float64(lag))
 	c.m.gaps.Set(float64(gaps))
+	c.m.lost.Set(float64(lost))
 	c.m.lagSeconds.Set(oldest.Seconds())
 }
