@@ -82,7 +82,7 @@ func (c *consumeCmd) Run(ctx context.Context, e *env) error {
 		return err
 	}
 	defer cl.Close()
-	working, drain, stop := drainSignals(ctx, e)
+	working, drain, stop := c.signals(ctx, e)
 	defer stop()
 	var consumer *client.Consumer
 	consumer, err = client.NewConsumer(cl, c.Group, c.Topic, c.options(e, func() bool { return consumer.Stats().State == "draining" })...)
@@ -97,6 +97,9 @@ func (c *consumeCmd) Run(ctx context.Context, e *env) error {
 		defer close(ended)
 		select {
 		case <-drain:
+			if len(c.Command) == 0 {
+				fmt.Fprintln(e.err, "forebay: committing what is printed; a second signal ends it")
+			}
 			end(nil)
 		case <-reading.Done():
 		}
@@ -111,7 +114,7 @@ func (c *consumeCmd) Run(ctx context.Context, e *env) error {
 	if len(c.Command) > 0 {
 		err = c.commands(working, reading, e, consumer)
 	} else {
-		err = c.lines(working, reading, e, consumer)
+		err = c.lines(reading, e, consumer)
 	}
 	cause := context.Cause(reading)
 	end(nil)
@@ -122,6 +125,16 @@ func (c *consumeCmd) Run(ctx context.Context, e *env) error {
 	}
 	err = explainConsume(err, c.Group)
 	return errors.Join(c.summary(e, consumer.Stats(), time.Since(begin), err), err)
+}
+
+// signals gives a channel that closes at the first signal, when reading is to end. The second one ends working, and with it the commands that run. Where
+// there are none it has its usual effect: printing may hang in standard output.
+func (c *consumeCmd) signals(ctx context.Context, e *env) (working context.Context, drain <-chan struct{}, stop func()) {
+	if len(c.Command) > 0 {
+		return drainSignals(ctx, e)
+	}
+	signalled, stop := withSignals(ctx)
+	return context.WithoutCancel(ctx), signalled.Done(), stop
 }
 
 // options makes the consumer's. ends says whether it is ending: that it gives up everything then is nothing to tell.
@@ -251,7 +264,7 @@ func caughtUp(g *client.Group, consumer *client.Consumer) bool {
 }
 
 // lines prints records. What is marked as done, and committed, was written before.
-func (c *consumeCmd) lines(working, reading context.Context, e *env, consumer *client.Consumer) (err error) {
+func (c *consumeCmd) lines(reading context.Context, e *env, consumer *client.Consumer) (err error) {
 	out := lineWriter{w: e.out}
 	for left := c.Max; c.Max == 0 || left > 0; {
 		batches, polled := consumer.Poll(reading)
@@ -271,14 +284,7 @@ func (c *consumeCmd) lines(working, reading context.Context, e *env, consumer *c
 			consumer.Mark(b.Records...)
 		}
 	}
-	closed := make(chan error, 1)
-	go func() { closed <- consumer.Close() }()
-	select {
-	case unfinished := <-closed:
-		return errors.Join(err, unfinished)
-	case <-working.Done(): // ended by a second signal
-		return errors.Join(err, errors.New("ended before it was known that all that was printed is committed"))
-	}
+	return errors.Join(err, consumer.Close())
 }
 
 // lineWriter writes whole lines, many at a time.
