@@ -19,6 +19,7 @@ const longestPause = 15 * time.Second
 // outage paces what a long-lived thing tries again while its server is away, after the retries of the single calls have been in vain. It says
 // when it is over, too: a refusal that stays, or an outage beyond the limit. Not safe for concurrent use.
 type outage struct {
+	reached       bool          // the server has answered before
 	limit         time.Duration // forever, or how long after the first failure a further attempt may begin
 	maxRetryAfter time.Duration
 	since         time.Time
@@ -34,7 +35,7 @@ func newOutage(limit, longest, maxRetryAfter time.Duration) *outage {
 }
 
 // over begins anew: the server has answered.
-func (o *outage) over() { o.failures = 0 }
+func (o *outage) over() { o.failures, o.reached = 0, true }
 
 // next says whether to go on after err, and after which pause.
 func (o *outage) next(err error) (pause time.Duration, again bool) {
@@ -43,9 +44,7 @@ func (o *outage) next(err error) (pause time.Duration, again bool) {
 		o.pauses.Reset()
 	}
 	o.failures++
-	// A token may have run out on its way: another one is asked for with the next attempt.
-	token := codeOf(err) == api.CodeUnauthenticated && o.failures <= 3
-	if outcome, _ := Classify(err); outcome == Definite && !token {
+	if o.refusal(err) {
 		return 0, false
 	}
 	pause = o.pauses.NextBackOff()
@@ -54,6 +53,19 @@ func (o *outage) next(err error) (pause time.Duration, again bool) {
 		pause = max(pause, min(e.RetryAfter, o.maxRetryAfter))
 	}
 	return pause, o.limit < 0 || time.Since(o.since)+pause <= o.limit
+}
+
+// refusal says whether err will stay, whatever time passes.
+func (o *outage) refusal(err error) bool {
+	if outcome, _ := Classify(err); outcome != Definite {
+		return false
+	}
+	if codeOf(err) == api.CodeUnauthenticated {
+		return o.failures > 3 // a token may have run out on its way: another one is asked for with the next attempt
+	}
+	// What somebody between says in his own words is not final: a gateway answers 404 while what is behind it starts. But it may be all that a wrong
+	// address will ever say.
+	return consumerFatal(err) || !o.reached
 }
 
 // pass waits for d, or for the end of ctx (false).

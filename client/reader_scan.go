@@ -54,7 +54,7 @@ type readerScan struct {
 
 // scan begins a loop.
 func (r *Reader) scan(ctx context.Context) (*readerScan, error) {
-	t, err := readerInsist(ctx, r, func() (*Topic, error) { return r.c.GetTopic(ctx, r.topic) })
+	t, err := readerInsist(ctx, r, false, func() (*Topic, error) { return r.c.GetTopic(ctx, r.topic) })
 	if err != nil {
 		return nil, err
 	}
@@ -218,7 +218,7 @@ func (s *readerScan) signal() {
 func (s *readerScan) read(ctx context.Context, p *readerPart, wait time.Duration) {
 	r := s.r
 	o := ReadOptions{Offset: p.next, Timestamp: ceilMilli(p.at), Limit: r.o.records, MaxBytes: r.o.bytes, Wait: wait}
-	result, err := readerInsist(ctx, r, func() (*ReadResult, error) { return s.readOnce(ctx, p, &o) })
+	result, err := readerInsist(ctx, r, true, func() (*ReadResult, error) { return s.readOnce(ctx, p, &o) })
 	if err != nil {
 		s.settle(p, true, false)
 		if ctx.Err() == nil {
@@ -290,7 +290,7 @@ func (s *readerScan) watch(ctx context.Context) {
 		if !pass(ctx, every) {
 			return
 		}
-		t, err := readerInsist(ctx, s.r, func() (*Topic, error) { return s.r.c.GetTopic(ctx, s.r.topic) })
+		t, err := readerInsist(ctx, s.r, true, func() (*Topic, error) { return s.r.c.GetTopic(ctx, s.r.topic) })
 		if err == nil && t.TopicID != s.topicID {
 			err = fmt.Errorf("read %s: the topic was deleted and another one was created: %w", s.r.topic, &Error{Op: "get topic " + s.r.topic, Status: http.StatusNotFound, Code: api.CodeUnknownTopic})
 		}
@@ -323,9 +323,10 @@ func (s *readerScan) refresh(t *Topic) error {
 	return nil
 }
 
-// readerInsist calls fn until it succeeds, is refused, or the outage is longer than the reader is to bear.
-func readerInsist[T any](ctx context.Context, r *Reader, fn func() (T, error)) (T, error) {
+// readerInsist calls fn until it succeeds, is refused, or the outage is longer than the reader is to bear. reached says that the server has answered before.
+func readerInsist[T any](ctx context.Context, r *Reader, reached bool, fn func() (T, error)) (T, error) {
 	pacer := newOutage(*r.o.outage, longestPause, r.c.policy.MaxRetryAfter)
+	pacer.reached = reached
 	for {
 		v, err := fn()
 		if err == nil || ctx.Err() != nil {

@@ -26,6 +26,7 @@ type fakeWorkerQueue struct {
 	// What goes wrong.
 	failLease, failAck, failExtend, failVisibility error
 	slowAck                                        chan struct{}
+	slowLease                                      time.Duration // how long after the leases have begun their answer comes
 }
 
 type fakeWorkerLease struct {
@@ -79,6 +80,9 @@ func (q *fakeWorkerQueue) Lease(ctx context.Context, o LeaseOptions) ([]Message,
 	defer timer.Stop()
 	for {
 		out, err := q.take(o)
+		if len(out) > 0 {
+			pass(ctx, q.slowLease)
+		}
 		if len(out) > 0 || err != nil || o.Wait == 0 {
 			return out, err
 		}

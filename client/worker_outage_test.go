@@ -139,3 +139,13 @@ func TestWorkerStopsDuringAnOutage(t *testing.T) {
 		}
 	})
 }
+
+// TestWorkerExtendsOldLeases: leases whose first answer was lost are older than they look, and are extended before they lapse.
+func TestWorkerExtendsOldLeases(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newFakeWorkerQueue(1)
+		q.slowLease = workerVisibility / 2
+		runWorker(t, q, WorkerStats{Leased: 1, Acked: 1}, func(ctx context.Context, _ *Message) error { return spend(ctx, 3*workerVisibility) }, WithWorkerOnce())
+		q.expect(t, 1)
+	})
+}

@@ -30,7 +30,8 @@ type held struct {
 	expire *time.Timer // ends the handler when the lease may have lapsed
 	// Guarded by Worker.mu.
 	state    heldState
-	deadline time.Time
+	deadline time.Time // when the lease has lapsed at the latest
+	sure     time.Time // until when it lives at least, if nobody has taken it away
 	// Set before the record goes to the settler.
 	err  error
 	back bool // give it back
@@ -202,6 +203,7 @@ func (w *Worker) lease(working, leasing context.Context, pacer *outage) {
 		}
 		// The same ID for as long as it takes: leases whose answer was lost are not lost then.
 		o.RequestID = rand.Text()
+		begin := time.Now()
 		var messages []Message
 		ok = w.insist(leasing, pacer, func() (err error) {
 			messages, err = w.queue.Lease(leasing, o)
@@ -210,7 +212,7 @@ func (w *Worker) lease(working, leasing context.Context, pacer *outage) {
 		if !ok {
 			return
 		}
-		w.accept(working, messages)
+		w.accept(working, messages, begin)
 		switch {
 		case w.o.once:
 			return
@@ -245,13 +247,13 @@ func (w *Worker) await(leasing context.Context, ready func() bool) bool {
 	}
 }
 
-// accept takes what was leased.
-func (w *Worker) accept(working context.Context, messages []Message) {
+// accept takes what was leased, by a call that began at a time: a first answer may have been lost, and the leases have begun then.
+func (w *Worker) accept(working context.Context, messages []Message, begin time.Time) {
 	deadline := time.Now().Add(w.o.visibility)
 	batch := make([]*held, len(messages))
 	w.mu.Lock()
 	for i := range messages {
-		h := &held{m: messages[i], state: heldWaiting, deadline: deadline}
+		h := &held{m: messages[i], state: heldWaiting, deadline: deadline, sure: begin.Add(w.o.visibility)}
 		h.ctx, h.cancel = context.WithCancelCause(context.WithoutCancel(working)) // handleOne ends it with working, by a cause of its own
 		h.expire = time.AfterFunc(w.o.visibility, func() { w.expired(h) })
 		w.mu.held[h.m.Receipt] = h

@@ -98,6 +98,7 @@ func (w *Worker) tell(ctx context.Context, batch []*held, send func(context.Cont
 		return
 	}
 	pacer := newOutage(w.o.outage, min(w.o.visibility/6, longestPause), w.o.maxRetryAfter) // several attempts in the life of a lease
+	pacer.reached = true
 	defer w.setMute(false)
 	for {
 		results, err := send(ctx, receipts(batch))
@@ -213,7 +214,7 @@ func (w *Worker) extend(ctx context.Context) {
 	var batch []*held
 	w.mu.Lock()
 	for _, h := range w.mu.held {
-		if (h.state == heldWaiting || h.state == heldRunning) && h.deadline.Sub(now) < w.o.visibility*2/3 {
+		if (h.state == heldWaiting || h.state == heldRunning) && h.sure.Sub(now) < w.o.visibility*2/3 {
 			batch = append(batch, h)
 		}
 	}
@@ -243,7 +244,7 @@ func (w *Worker) extended(h *held, deadline time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if h.state == heldWaiting || h.state == heldRunning {
-		h.deadline = deadline
+		h.deadline, h.sure = deadline, deadline
 		h.expire.Reset(time.Until(deadline))
 	}
 }
