@@ -57,12 +57,13 @@ type Consumer struct {
 	o      consumerOptions
 	base   context.Context // of the handlers: the values of Run's, not its end. Set once, before anything runs
 
-	ending chan struct{} // closed when it is to end
-	ended  chan struct{} // closed when it has
-	beat   chan struct{} // the next heartbeat is due now
-	commit chan struct{} // the next commit is due now
-	calls  chan struct{} // there are callbacks to make
-	slots  chan struct{} // of reads at a time
+	ending  chan struct{} // closed when it is to end
+	ended   chan struct{} // closed when it has
+	closing chan struct{} // closed by Close, where Polls are used
+	beat    chan struct{} // the next heartbeat is due now
+	commit  chan struct{} // the next commit is due now
+	calls   chan struct{} // there are callbacks to make
+	slots   chan struct{} // of reads at a time
 
 	background sync.WaitGroup // all goroutines but the handlers'
 	workers    sync.WaitGroup
@@ -79,6 +80,7 @@ type Consumer struct {
 
 		member     memberState
 		tried      bool // a join was sent
+		lapsed     bool // the session has, and the server may not know
 		generation int64
 		interval   time.Duration // between heartbeats
 		deadline   time.Time     // the session may have lapsed from then on
@@ -133,7 +135,7 @@ func NewConsumer(c *Client, group string, topics []string, opts ...ConsumerOptio
 	once.policy.Attempts = 1
 	k := &Consumer{
 		c: &once, policy: c.policy, group: group, topics: append([]string(nil), topics...), id: NewMemberID(), o: o,
-		ending: make(chan struct{}), ended: make(chan struct{}), beat: make(chan struct{}, 1), commit: make(chan struct{}, 1),
+		ending: make(chan struct{}), ended: make(chan struct{}), closing: make(chan struct{}), beat: make(chan struct{}, 1), commit: make(chan struct{}, 1),
 		calls: make(chan struct{}, 1), slots: make(chan struct{}, consumerSlots),
 	}
 	k.work = sync.NewCond(&k.mu.Mutex)
@@ -142,6 +144,9 @@ func NewConsumer(c *Client, group string, topics []string, opts ...ConsumerOptio
 	return k, nil
 }
 
+// MemberID is what the group knows the consumer by. It is made with the consumer.
+func (c *Consumer) MemberID() string { return c.id }
+
 // Run joins the group and calls handle for each record, until ctx ends or the consumer is closed (nil, if all was committed), a handler fails
 // (a *HandlerError, unless WithConsumerFailure decides otherwise), records were deleted before they were read (a *GapError, unless
 // WithConsumerGap does), or the server refuses to go on. Before it returns, handlers that run have returned, what is done is committed, and the group
@@ -149,7 +154,7 @@ func NewConsumer(c *Client, group string, topics []string, opts ...ConsumerOptio
 //
 // The context of a handler has the values of ctx. It ends, with a cause, when the partition is lost (ErrPartitionLost), or when the time to
 // finish is over (ErrPartitionRevoked, ErrConsumerClosed); the record is not done then if the handler returns an error. It does not end with
-// ctx: what runs is finished.
+// ctx: what runs is finished. A panic of a handler is an error like others, a *PanicError.
 func (c *Consumer) Run(ctx context.Context, handle func(ctx context.Context, r *GroupRecord) error) error {
 	return c.run(ctx, c.o.order, 1, func(ctx context.Context, records []*GroupRecord) error { return handle(ctx, records[0]) })
 }
@@ -299,6 +304,13 @@ func (c *Consumer) Close() error {
 		c.mu.phase = phaseClosed
 		close(c.ending)
 		close(c.ended)
+	}
+	if c.mu.pull {
+		select {
+		case <-c.closing:
+		default:
+			close(c.closing)
+		}
 	}
 	c.endLocked()
 	c.mu.Unlock()

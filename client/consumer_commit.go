@@ -106,11 +106,13 @@ const consumerUnsure = 30 * time.Second
 // a server, while a later one went by another connection. That would put the group back. When the partition is let go the generation ends, and with
 // it what such a request could do.
 func (p *ownedPartition) recommitLocked() {
-	if !p.unsure.IsZero() {
-		p.again = true
-		if time.Now().After(p.unsure) {
-			p.unsure = time.Time{}
-		}
+	now := time.Now()
+	if p.unsure.IsZero() || now.Before(p.againAt) {
+		return
+	}
+	p.again, p.againAt = true, now.Add(time.Second)
+	if now.After(p.unsure) {
+		p.unsure = time.Time{}
 	}
 }
 
@@ -155,13 +157,16 @@ func (w *commitWork) send(ctx context.Context, me GroupMember, work []commitProg
 	return nil
 }
 
+// commitTimeout is how long one commit may take. One that hangs holds up those that come after it, so what must be committed waits for several.
+func (c *Consumer) commitTimeout() time.Duration { return max(c.o.session, 5*time.Second) }
+
 func (w *commitWork) sendOnce(ctx context.Context, me GroupMember, work []commitProgress) error {
 	c := w.c
 	offsets := make([]GroupOffset, len(work))
 	for i, g := range work {
 		offsets[i] = GroupOffset{Topic: g.p.at.Topic, Partition: g.p.at.Partition, Offset: g.offset}
 	}
-	attempt, cancel := context.WithTimeout(ctx, max(c.o.session, 5*time.Second))
+	attempt, cancel := context.WithTimeout(ctx, c.commitTimeout())
 	defer cancel()
 	err := c.c.CommitOffsets(attempt, c.group, me, offsets)
 	c.mu.Lock()
@@ -178,6 +183,7 @@ func (w *commitWork) sendOnce(ctx context.Context, me GroupMember, work []commit
 	c.mu.stats.Commits++
 	for _, g := range work {
 		g.p.again = false
+		g.p.acks++
 		g.p.committed = max(g.p.committed, g.offset)
 	}
 	c.tellLocked()
@@ -187,10 +193,12 @@ func (w *commitWork) sendOnce(ctx context.Context, me GroupMember, work []commit
 // flush waits until what is done of partitions now is committed. ErrPartitionLost where that cannot be any more; or why it failed, when ctx ends.
 func (c *Consumer) flush(ctx context.Context, partitions []*ownedPartition) error {
 	c.mu.Lock()
-	targets := make([]int64, len(partitions))
+	targets, acks := make([]int64, len(partitions)), make([]int, len(partitions))
 	for i, p := range partitions {
 		targets[i] = p.window.prefix()
-		p.recommitLocked()
+		if !p.unsure.IsZero() {
+			p.again, acks[i] = true, p.acks+1
+		}
 	}
 	c.mu.Unlock()
 	consumerNudge(c.commit)
@@ -199,7 +207,7 @@ func (c *Consumer) flush(ctx context.Context, partitions []*ownedPartition) erro
 		c.lapseLocked()
 		news, open, lost := c.mu.news, false, false
 		for i, p := range partitions {
-			if p.committed < targets[i] || p.again {
+			if p.committed < targets[i] || p.acks < acks[i] {
 				open = open || p.state != partitionOver
 				lost = lost || p.state == partitionOver
 			}

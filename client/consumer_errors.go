@@ -10,7 +10,7 @@ import (
 	"github.com/forebaymq/forebay/api"
 )
 
-// Causes of the end of a handler's context, also in the errors that a Consumer returns.
+// Causes of the end of a handler's context, and of the end of a Consumer.
 var (
 	// ErrPartitionLost: the partition is not the consumer's any more, and what was done for it since the last commit will be done again by whoever
 	// owns it now.
@@ -19,6 +19,8 @@ var (
 	ErrPartitionRevoked = errors.New("the partition was revoked")
 	// ErrConsumerClosed: the consumer is closed, or is being closed and the handler has used up the time that it had to finish.
 	ErrConsumerClosed = errors.New("the consumer is closed")
+	// ErrInstanceReplaced ends a consumer whose instance another process has taken over.
+	ErrInstanceReplaced = errors.New("another process has the instance")
 )
 
 // HandlerError says which record a handler failed on. It is what Run returns then.

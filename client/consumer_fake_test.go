@@ -439,6 +439,7 @@ type fakeWire struct {
 
 type wireFault struct {
 	delay  time.Duration // before it arrives
+	back   time.Duration // of the answer
 	before bool          // the connection breaks before the request arrives
 	after  bool          // and after
 	late   bool          // with delay: it arrives although the caller has left
@@ -489,6 +490,7 @@ func (n *fakeWire) RoundTrip(r *http.Request) (*http.Response, error) {
 		done <- w.Result()
 	}()
 	resp := <-done
+	consumerSleep(r.Context(), fault.back)
 	if err := r.Context().Err(); err != nil {
 		return nil, err
 	}
@@ -511,7 +513,7 @@ func (f *fakeGroups) client(cause func(op string) wireFault, opts ...Option) (*C
 // wireRandom makes a share of requests fail, by a seed.
 func wireRandom(r *rand.Rand, share float64, slow time.Duration) func(op string) wireFault {
 	return func(string) wireFault {
-		fault := wireFault{delay: time.Duration(r.Int64N(int64(slow)))}
+		fault := wireFault{delay: time.Duration(r.Int64N(int64(slow))), back: time.Duration(r.Int64N(int64(slow)))}
 		switch x := r.Float64(); {
 		case x < share/2:
 			fault.before = true

@@ -118,7 +118,7 @@ func (c *Consumer) accept(p *ownedPartition, at int64, result *ReadResult) (next
 		}
 		at = r.Offset + 1
 	}
-	next = max(next, at)
+	next = max(min(next, max(result.Head, at)), at)
 	chunk.open = len(records)
 
 	c.mu.Lock()

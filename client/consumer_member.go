@@ -62,12 +62,16 @@ type memberWork struct {
 	begun  time.Time
 	joined bool      // it has been a member
 	failed int       // requests in a row
+	joins  int       // in a row, without a heartbeat between them that was answered
 	next   time.Time // when the next heartbeat is due
 }
 
 // join makes one attempt, and waits after one that failed.
 func (l *memberWork) join(ctx context.Context) {
 	c := l.c
+	if l.joins++; l.joins > 2 && !consumerSleep(ctx, consumerPause(l.joins-2, consumerFirstPause, consumerJoinPause, nil)) {
+		return // what is answered contradicts itself
+	}
 	c.mu.Lock()
 	c.mu.tried = true
 	timeout, lapses := consumerJoinTimeout, time.Duration(0)
@@ -78,10 +82,17 @@ func (l *memberWork) join(ctx context.Context) {
 	c.mu.Unlock()
 	attempt, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
+	var m *Membership
+	err := l.replaced(attempt)
+	if err == nil {
+		err = l.fence(attempt)
+	}
 	sent := time.Now()
-	m, err := c.c.JoinGroup(attempt, c.group, JoinOptions{
-		Topics: c.topics, MemberID: c.id, InstanceID: c.o.instanceID, SessionTimeout: c.o.session, Start: c.o.start,
-	})
+	if err == nil {
+		m, err = c.c.JoinGroup(attempt, c.group, JoinOptions{
+			Topics: c.topics, MemberID: c.id, InstanceID: c.o.instanceID, SessionTimeout: c.o.session, Start: c.o.start,
+		})
+	}
 	if err == nil {
 		l.joined, l.failed = true, 0
 		l.next = sent.Add(c.joined(sent, m))
@@ -92,7 +103,7 @@ func (l *memberWork) join(ctx context.Context) {
 	}
 	l.failed++
 	over := !l.joined && (l.failed >= c.policy.Attempts || time.Since(l.begun) > c.policy.MaxElapsed)
-	if over || consumerFatal(err) {
+	if over || consumerFatal(err) || errors.Is(err, ErrInstanceReplaced) {
 		c.fail(err)
 		c.loseAll()
 		return
@@ -106,6 +117,47 @@ func (l *memberWork) join(ctx context.Context) {
 		pause = min(pause, lapses)
 	}
 	consumerSleep(ctx, pause)
+}
+
+// replaced says whether another process has taken over the instance of a static member. Without asking, two processes with one instance would take
+// everything from each other for ever.
+func (l *memberWork) replaced(ctx context.Context) error {
+	c := l.c
+	if !l.joined || c.o.instanceID == "" {
+		return nil
+	}
+	g, err := c.c.GetGroup(ctx, c.group)
+	if errors.Is(err, ErrUnknownGroup) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for i := range g.Members {
+		if m := &g.Members[i]; m.InstanceID != nil && *m.InstanceID == c.o.instanceID && m.MemberID != c.id {
+			return fmt.Errorf("group %s: instance %s is member %s now: %w", c.group, c.o.instanceID, m.MemberID, ErrInstanceReplaced)
+		}
+	}
+	return nil
+}
+
+// fence ends a membership that has lapsed by the consumer's clock. For the server it may live, and to join would change nothing then: a commit from before,
+// which nobody waits for any more, could still come into effect behind those to come. What has been left cannot commit.
+func (l *memberWork) fence(ctx context.Context) error {
+	c := l.c
+	c.mu.Lock()
+	lapsed := c.mu.lapsed
+	c.mu.Unlock()
+	if !lapsed {
+		return nil
+	}
+	if err := c.c.LeaveGroup(ctx, c.group, c.id); err != nil && !errors.Is(err, ErrUnknownGroup) {
+		return err
+	}
+	c.mu.Lock()
+	c.mu.lapsed = false
+	c.mu.Unlock()
+	return nil
 }
 
 // heartbeat waits until one is due, and sends it.
@@ -136,7 +188,7 @@ func (l *memberWork) heartbeat(ctx context.Context) {
 	m, err := c.c.Heartbeat(attempt, c.group, me, owned)
 	switch {
 	case err == nil:
-		l.failed = 0
+		l.failed, l.joins = 0, 0
 		l.next = sent.Add(interval)
 		c.beaten(sent, owned, m)
 		return
@@ -238,6 +290,10 @@ func (c *Consumer) assignLocked(assignment []GroupOffset, named []TopicPartition
 		at := TopicPartition{a.Topic, a.Partition}
 		switch {
 		case c.mu.owned[at] != nil || c.mu.phase != phaseRunning:
+		case a.Offset < 0:
+			c.callLocked(func() {
+				c.notify(fmt.Errorf("group %s: %s partition %d is assigned at offset %d", c.group, at.Topic, at.Partition, a.Offset))
+			})
 		case slices.Contains(named, at):
 			consumerNudge(c.beat)
 		default:
@@ -271,7 +327,7 @@ func (c *Consumer) lapseLocked() bool {
 		return false
 	}
 	c.mu.stats.Lapses++
-	c.mu.member = memberNone
+	c.mu.member, c.mu.lapsed = memberNone, true
 	for _, p := range c.mu.owned {
 		c.loseLocked(p)
 	}

@@ -40,6 +40,8 @@ type ownedPartition struct {
 	attempted int64     // the highest offset that was sent
 	unsure    time.Time // until then an earlier commit, whose outcome is unknown, may still come into effect
 	again     bool      // it is to be committed again, for that reason
+	againAt   time.Time // and the next time
+	acks      int       // commits that have succeeded
 	head      int64     // of the last read, -1 = none yet
 	handling  int       // records in handlers, or handed out by Poll and not marked
 	buffered  int64     // bytes of answers of which not all records are done
@@ -154,18 +156,18 @@ func (c *Consumer) finish(p *ownedPartition, cause error) {
 	defer timer.Stop()
 	select {
 	case <-p.quiet:
+	case <-c.closing: // the caller of Close has marked what he has to mark
 	case <-timer.C:
-		p.end(cause)
-		c.mu.Lock()
-		if c.mu.pull {
-			p.handling = 0
-			c.quietLocked(p)
-		}
-		c.mu.Unlock()
-		<-p.quiet
 	}
-	p.end(cause) // nobody listens any more but for who looks at a batch of Poll
-	ctx, cancel := context.WithTimeout(c.base, max(c.o.grace, c.o.session))
+	p.end(cause)
+	c.mu.Lock()
+	if c.mu.pull {
+		p.handling = 0
+		c.quietLocked(p)
+	}
+	c.mu.Unlock()
+	<-p.quiet
+	ctx, cancel := context.WithTimeout(c.base, 3*c.commitTimeout())
 	err := c.flush(ctx, []*ownedPartition{p})
 	cancel()
 	called := make(chan struct{})

@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"fmt"
+	"slices"
 )
 
 // Batch is what Poll has of one partition: records in order, of which none was handed out before in this ownership.
@@ -22,7 +23,7 @@ func (b *Batch) Context() context.Context { return b.ctx }
 //
 // What a Poll has given is the caller's to do and to Mark, in any order. Records that are never marked are never committed, and hold up the partition
 // when the window is full (WithConsumerWindow). When a partition is revoked, the consumer waits for marks as long as WithConsumerGrace says, and then
-// lets it go without them. An error that is not that of ctx is final: the consumer ends by itself, and Close says what could not be committed.
+// lets it go without them; when the consumer is closed it does not wait. An error that is not that of ctx is final: the consumer ends by itself, and Close says what could not be committed.
 func (c *Consumer) Poll(ctx context.Context) ([]Batch, error) {
 	if err := c.start(ctx, true, OrderByPartition, 1); err != nil {
 		return nil, err
@@ -71,7 +72,8 @@ func (c *Consumer) handOutLocked() (batches []Batch) {
 		if n == 0 {
 			continue
 		}
-		batches = append(batches, Batch{Topic: p.at.Topic, Partition: p.at.Partition, Records: p.queue[:n:n], ctx: p.ctx})
+		batches = append(batches, Batch{Topic: p.at.Topic, Partition: p.at.Partition, Records: slices.Clone(p.queue[:n]), ctx: p.ctx})
+		clear(p.queue[:n])
 		p.queue = p.queue[n:]
 		p.handling += n
 		left -= n

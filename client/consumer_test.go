@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -443,6 +444,349 @@ func TestConsumerPoll(t *testing.T) {
 		}
 		if err := k.Close(); err != nil {
 			t.Error(err)
+		}
+	})
+}
+
+// TestConsumerEndsHandlers: those that do not return in time when the consumer is closed, or a partition is revoked, and only those.
+func TestConsumerEndsHandlers(t *testing.T) {
+	consumerBubble(t, func(t *testing.T) {
+		f := newFakeGroups(t, map[string]int{"a": 2})
+		causes := make(chan error, 10)
+		stuck := func(ctx context.Context, r *GroupRecord) error {
+			<-ctx.Done()
+			causes <- context.Cause(ctx)
+			return ctx.Err()
+		}
+		a := f.run(t, stuck, WithConsumerGrace(5*time.Second))
+		within(t, time.Second, "it has them", func() bool { return a.Stats().Partitions == 2 })
+		f.publish("a", 0, "k", "v")
+		f.publish("a", 1, "k", "v")
+		synctest.Wait()
+		b := f.run(t, stuck, WithConsumerGrace(2*time.Second))
+		begun := time.Now()
+		if err := <-causes; !errors.Is(err, ErrPartitionRevoked) || time.Since(begun) < 5*time.Second {
+			t.Errorf("%v after %s", err, time.Since(begun))
+		}
+		within(t, 10*time.Second, "b has one", func() bool { return b.Stats().Partitions == 1 && b.Stats().Read == 1 })
+		begun = time.Now()
+		a.close()
+		if err := <-causes; !errors.Is(err, ErrConsumerClosed) || time.Since(begun) < 5*time.Second || time.Since(begun) > 6*time.Second {
+			t.Errorf("%v after %s", err, time.Since(begun))
+		}
+		b.close()
+		if f.lag() != 2 || len(causes) < 1 {
+			t.Errorf("lag %d: what was ended is committed", f.lag())
+		}
+	})
+}
+
+// TestConsumerWaitsForItsOwnHandlers: a handler that does not notice that its partition was lost holds up the partition when it comes back to the same
+// process.
+func TestConsumerWaitsForItsOwnHandlers(t *testing.T) {
+	consumerBubble(t, func(t *testing.T) {
+		f := newFakeGroups(t, map[string]int{"a": 1})
+		f.publish("a", 0, "k", "v")
+		begun, release := make(chan context.Context, 2), make(chan struct{})
+		k := f.run(t, func(ctx context.Context, r *GroupRecord) error {
+			begun <- ctx
+			<-release
+			return nil
+		})
+		first := <-begun
+		k.wire.setCut(true)
+		time.Sleep(11 * time.Second)
+		k.wire.setCut(false)
+		within(t, 30*time.Second, "it is back", func() bool { return k.Stats().Partitions == 1 })
+		time.Sleep(30 * time.Second)
+		if !errors.Is(context.Cause(first), ErrPartitionLost) || len(begun) != 0 || f.lag() != 1 {
+			t.Errorf("%v, %d more handlers, lag %d", context.Cause(first), len(begun), f.lag())
+		}
+		close(release)
+		within(t, 3*time.Second, "it is handled again", func() bool { return len(begun) == 1 && f.lag() == 0 })
+		k.close()
+	})
+}
+
+// TestConsumerRejoinsBehindAnother: while leases were lost, somebody else has put the group on. What the consumer had is not its any more.
+func TestConsumerRejoinsBehindAnother(t *testing.T) {
+	consumerBubble(t, func(t *testing.T) {
+		f := newFakeGroups(t, map[string]int{"a": 2})
+		for i := range 20 {
+			f.publish("a", i%2, fmt.Sprint("k", i%5), "v")
+		}
+		var causes []error
+		got := &handled{}
+		k := f.run(t, func(ctx context.Context, r *GroupRecord) error {
+			if r.Offset == 5 && r.Partition == 0 {
+				<-ctx.Done()
+				causes = append(causes, context.Cause(ctx))
+				return nil
+			}
+			return got.handle(ctx, r)
+		}, WithConsumerOrder(OrderByPartition))
+		time.Sleep(3 * time.Second)
+		f.loseLeases()
+		f.set(func() { f.committed[TopicPartition{"a", 0}] = 9 })
+		within(t, 20*time.Second, "it has noticed", func() bool { return k.Stats().Lost == 1 })
+		within(t, 5*time.Second, "it goes on there", func() bool { return f.at("a", 0) == 10 })
+		if len(causes) != 1 || !errors.Is(causes[0], ErrPartitionLost) || f.at("a", 1) != 10 || len(got.twice()) != 0 || got.len() != 16 {
+			t.Errorf("%v, committed %d, %v", causes, f.at("a", 1), got.list)
+		}
+		k.close()
+	})
+}
+
+// TestConsumerCommitsAgain: a commit that nobody waits for any more comes into effect behind a later one. The group gets its place back.
+func TestConsumerCommitsAgain(t *testing.T) {
+	consumerBubble(t, func(t *testing.T) {
+		f := newFakeGroups(t, map[string]int{"a": 1})
+		got := &handled{}
+		k := f.run(t, got.handle)
+		once := false
+		k.wire.cause = func(op string) wireFault {
+			if op != "offsets" || once {
+				return wireFault{}
+			}
+			once = true
+			return wireFault{late: true, delay: 15 * time.Second}
+		}
+		f.publish("a", 0, "k", "v")
+		time.Sleep(5 * time.Second)
+		f.publish("a", 0, "k", "v")
+		time.Sleep(8 * time.Second)
+		if f.at("a", 0) != 2 {
+			t.Errorf("committed %d", f.at("a", 0))
+		}
+		time.Sleep(5 * time.Second)
+		if f.set(func() {}); f.back != 1 || f.at("a", 0) != 2 {
+			t.Errorf("went back %d times, committed %d", f.back, f.at("a", 0))
+		}
+		time.Sleep(time.Minute)
+		n := k.Stats().Commits
+		if time.Sleep(time.Minute); k.Stats().Commits != n {
+			t.Error("it commits without an end")
+		}
+		k.close()
+	})
+}
+
+// TestConsumerStatic: a process that starts with the instance of another one has its partitions at once; the one before ends.
+func TestConsumerStatic(t *testing.T) {
+	consumerBubble(t, func(t *testing.T) {
+		f := newFakeGroups(t, map[string]int{"a": 4})
+		got := &handled{}
+		a := f.run(t, got.handle, WithConsumerInstanceID("pod-0"))
+		b := f.run(t, got.handle, WithConsumerInstanceID("pod-1"))
+		calm := func(x, y *running) func() bool {
+			return func() bool { return x.Stats().Partitions == 2 && y.Stats().Partitions == 2 }
+		}
+		within(t, 20*time.Second, "two each", calm(a, b))
+		a.close()
+		if f.memberCount() != 2 {
+			t.Errorf("%d members after a static one was closed", f.memberCount())
+		}
+		again := f.run(t, got.handle, WithConsumerInstanceID("pod-0"))
+		within(t, 100*time.Millisecond, "its successor has what it had", calm(again, b))
+		if b.Stats().Lost != 0 {
+			t.Errorf("%+v", b.Stats())
+		}
+		rival := f.run(t, got.handle, WithConsumerInstanceID("pod-0"), WithConsumerLeave(true))
+		if err := <-again.ended; !errors.Is(err, ErrInstanceReplaced) {
+			t.Errorf("the one before: %v", err)
+		}
+		f.loseLeases()
+		within(t, 20*time.Second, "two each, again", calm(rival, b))
+		rival.close()
+		if f.memberCount() != 1 {
+			t.Errorf("%d members", f.memberCount())
+		}
+		b.close()
+	})
+}
+
+// TestConsumerTopicsChange: a topic gets partitions, another one is deleted; a third is not touched by that.
+func TestConsumerTopicsChange(t *testing.T) {
+	consumerBubble(t, func(t *testing.T) {
+		f := newFakeGroups(t, map[string]int{"a": 2, "b": 2, "c": 1})
+		got := &handled{}
+		var lost []TopicPartition
+		k := f.run(t, got.handle, WithConsumerOnLost(func(p []TopicPartition) { lost = append(lost, p...) }))
+		within(t, time.Second, "it has all", func() bool { return k.Stats().Partitions == 5 })
+		f.grow("a", 4)
+		f.publish("a", 3, "k", "v")
+		within(t, 4*time.Second, "the new ones are read", func() bool { return got.len() == 1 })
+		f.publish("b", 0, "k", "v")
+		f.publish("c", 0, "k", "v")
+		f.set(func() {
+			delete(f.topics, "b")
+			close(f.news)
+			f.news = make(chan struct{})
+		})
+		time.Sleep(1500 * time.Millisecond) // the commit of both is refused, that of c is not
+		if f.at("c", 0) != 1 {
+			t.Errorf("committed %d", f.at("c", 0))
+		}
+		f.set(func() {
+			delete(f.slots, TopicPartition{"b", 0})
+			delete(f.slots, TopicPartition{"b", 1})
+			f.changeLocked()
+		})
+		within(t, 4*time.Second, "its partitions are gone", func() bool { return k.Stats().Partitions == 5 })
+		if synctest.Wait(); len(lost) != 2 || k.Stats().Lapses != 0 {
+			t.Errorf("lost %v", lost)
+		}
+		k.close()
+	})
+}
+
+// TestConsumerRefused: what the server refuses for good ends the consumer, and what is away at the first join ends it as the retry policy says.
+func TestConsumerRefused(t *testing.T) {
+	consumerBubble(t, func(t *testing.T) {
+		f := newFakeGroups(t, map[string]int{"a": 1})
+		c, wire := f.client(nil)
+		run := func(topic string) error {
+			k, err := NewConsumer(c, "g", []string{topic})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return k.Run(t.Context(), func(context.Context, *GroupRecord) error { return nil })
+		}
+		if err := run("unknown"); !errors.Is(err, ErrUnknownTopic) {
+			t.Errorf("got %v", err)
+		}
+		f.set(func() { f.away = true })
+		begun := time.Now()
+		if err := run("a"); !errors.Is(err, ErrLeasesUnavailable) || time.Since(begun) > 2*time.Minute || time.Since(begun) < 2*time.Second {
+			t.Errorf("%v after %s", err, time.Since(begun))
+		}
+		f.set(func() { f.away = false })
+		wire.setCut(true)
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+		defer cancel()
+		k := f.make(t)
+		k.wire.setCut(true)
+		begun = time.Now()
+		if err := k.Run(ctx, nil); err != nil || time.Since(begun) > 9*time.Second {
+			t.Errorf("%v after %s", err, time.Since(begun))
+		}
+		for _, opt := range []ConsumerOption{WithConsumerStart("now"), WithConsumerSession(time.Millisecond), WithConsumerConcurrency(0), WithConsumerOrder(7),
+			WithConsumerBuffer(0), WithConsumerWindow(0), WithConsumerPollRecords(0), WithConsumerCommit(0, 1), WithConsumerCommit(1, -1),
+			WithConsumerGrace(-1), WithConsumerBackoff(0, 1), WithConsumerBackoff(2, 1)} {
+			if _, err := NewConsumer(c, "g", []string{"a"}, opt); err == nil {
+				t.Error("a faulty option was taken")
+			}
+		}
+		if _, err := NewConsumer(c, "", nil); err == nil {
+			t.Error("a consumer of nothing was made")
+		}
+	})
+}
+
+// TestConsumerBatches: in order, up to so many, as a whole.
+func TestConsumerBatches(t *testing.T) {
+	consumerBubble(t, func(t *testing.T) {
+		f := newFakeGroups(t, map[string]int{"a": 2})
+		for i := range 100 {
+			f.publish("a", i%2, "", "v")
+		}
+		k := f.make(t)
+		next, largest := map[int32]int64{}, 0
+		var mu sync.Mutex
+		go func() {
+			k.ended <- k.RunBatches(t.Context(), 7, func(_ context.Context, records []*GroupRecord) error {
+				mu.Lock()
+				defer mu.Unlock()
+				largest = max(largest, len(records))
+				for _, r := range records {
+					if r.Offset != next[r.Partition] {
+						t.Errorf("%d of partition %d, want %d", r.Offset, r.Partition, next[r.Partition])
+					}
+					next[r.Partition]++
+				}
+				if records[0].Offset == 0 && records[0].Partition == 1 {
+					panic("the first batch of partition 1")
+				}
+				return nil
+			})
+		}()
+		err := <-k.ended
+		var p *PanicError
+		if !errors.As(err, &p) || f.at("a", 1) != 0 || largest != 7 {
+			t.Errorf("%v, committed %d, batches of up to %d", err, f.at("a", 1), largest)
+		}
+		if err := k.RunBatches(t.Context(), 0, nil); err == nil {
+			t.Error("batches of nothing")
+		}
+	})
+}
+
+// TestConsumerStarvesNobody: one partition has much and is slow, the buffer is small, and the others are read all the same.
+func TestConsumerStarvesNobody(t *testing.T) {
+	consumerBubble(t, func(t *testing.T) {
+		f := newFakeGroups(t, map[string]int{"a": 8})
+		big := strings.Repeat("x", 10_000)
+		for range 500 {
+			f.publish("a", 0, "k", big)
+		}
+		got := &handled{}
+		highest := int64(0)
+		var k *running
+		k = f.run(t, func(ctx context.Context, r *GroupRecord) error {
+			if r.Partition == 0 {
+				time.Sleep(100 * time.Millisecond)
+				highest = max(highest, k.Stats().Buffered)
+				return nil
+			}
+			return got.handle(ctx, r)
+		}, WithConsumerBuffer(1<<20))
+		for i := range 40 {
+			time.Sleep(200 * time.Millisecond)
+			f.publish("a", 1+i%7, "k", "v")
+			within(t, 20*time.Millisecond, "another partition is read", func() bool { return got.len() == i+1 })
+		}
+		if highest > 1<<20 || highest < 1<<14 {
+			t.Errorf("buffered %d bytes", highest)
+		}
+		k.close()
+	})
+}
+
+// TestConsumerStartAndClose: in any order, from anywhere, again.
+func TestConsumerStartAndClose(t *testing.T) {
+	consumerBubble(t, func(t *testing.T) {
+		f := newFakeGroups(t, map[string]int{"a": 3})
+		for i := range 30 {
+			k := f.make(t)
+			var all sync.WaitGroup
+			ctx, cancel := context.WithCancel(t.Context())
+			for j := range 6 {
+				all.Go(func() {
+					time.Sleep(time.Duration((i*7+j*13)%11) * time.Millisecond)
+					switch j {
+					case 0, 1:
+						_ = k.Close()
+					case 2:
+						cancel()
+					case 3:
+						_ = k.Commit(ctx)
+						_ = k.Stats()
+						_ = k.Partitions()
+					case 4:
+						_ = k.Run(ctx, func(context.Context, *GroupRecord) error { return nil })
+					case 5:
+						_, _ = k.Poll(ctx)
+					}
+				})
+			}
+			all.Wait()
+			cancel()
+			if err := k.Close(); err != nil {
+				t.Error(err)
+			}
+			if n := f.memberCount(); n != 0 {
+				t.Fatalf("%d members are left", n)
+			}
 		}
 	})
 }

@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"errors"
+	"runtime/debug"
 )
 
 // GroupRecord is a record that a Consumer read.
@@ -102,11 +103,36 @@ func (c *Consumer) worker(handle consumerHandler) {
 		if p == nil {
 			return
 		}
-		err := c.attempts(p, records, handle)
-		c.mu.Lock()
-		c.handledLocked(p, l, records, err)
-		c.mu.Unlock()
+		c.handleOne(p, l, records, handle)
 	}
+}
+
+// handleOne has records handled, and notes what became of them, also where the handler ends its goroutine.
+func (c *Consumer) handleOne(p *ownedPartition, l *consumerLane, records []*GroupRecord, handle consumerHandler) {
+	err := errGoexit
+	defer func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if err == errGoexit {
+			err = consumerFailed(records, 1, err)
+		}
+		c.handledLocked(p, l, records, err)
+	}()
+	err = c.attempts(p, records, handle)
+}
+
+func consumerFailed(records []*GroupRecord, attempts int, err error) *HandlerError {
+	return &HandlerError{records[0].Topic, records[0].Partition, records[0].Offset, attempts, err}
+}
+
+// protect calls the handler, and makes an error of a panic.
+func (h consumerHandler) protect(ctx context.Context, records []*GroupRecord) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = &PanicError{Value: v, Stack: debug.Stack()}
+		}
+	}()
+	return h(ctx, records)
 }
 
 // errConsumerGaveUp says that records are not done, and that this is nobody's failure: their partition went away, or the consumer ends.
@@ -115,7 +141,7 @@ var errConsumerGaveUp = errors.New("given up")
 // attempts has records handled until they are done (nil), failed (*HandlerError), or given up.
 func (c *Consumer) attempts(p *ownedPartition, records []*GroupRecord, handle consumerHandler) error {
 	for n := 1; ; n++ {
-		err := handle(p.ctx, records)
+		err := handle.protect(p.ctx, records)
 		switch {
 		case err == nil:
 			return nil
@@ -129,7 +155,7 @@ func (c *Consumer) attempts(p *ownedPartition, records []*GroupRecord, handle co
 		if c.o.onFailure != nil {
 			action = c.o.onFailure(p.ctx, records[0], err, n)
 		}
-		failed := &HandlerError{records[0].Topic, records[0].Partition, records[0].Offset, n, err}
+		failed := consumerFailed(records, n, err)
 		switch action {
 		case FailureSkip:
 			c.mu.Lock()
