@@ -1,6 +1,7 @@
 package client
 
 import (
+	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
@@ -199,4 +200,51 @@ func TestPollBehindAGap(t *testing.T) {
 	if diff := cmp.Diff([]Gap{{"a", 2, 5, 9}}, e.Gaps); diff != "" {
 		t.Error(diff)
 	}
+}
+
+// FuzzGroupAnswers: what a server, or somebody in its place, may answer. What is taken is whole.
+func FuzzGroupAnswers(f *testing.F) {
+	for _, whole := range []string{
+		`{"memberId":"m","generation":4,"assignment":[{"topic":"a","partition":2,"offset":42}],"revoke":[{"topic":"a","partition":1}],"heartbeatInterval":"3333ms"}`,
+		`{"partitions":[{"topic":"a","partition":2,"records":[{"partition":2,"offset":42,"time":"2026-01-02T03:04:05.678Z","key":"k","data":"AQ==","headers":[["a","1"]]}],"nextOffset":43,"head":50}]}`,
+		`{"name":"g","groupID":"7","created":"2026-01-02T03:04:05.678Z","state":"stable","generation":4,"members":[{"memberId":"m","instanceId":null,"owned":[]}],"partitions":[{"topic":"a","partition":1,"committed":5,"gap":{"from":5,"to":9}}]}`,
+	} {
+		f.Add([]byte(whole))
+		for i := 0; i < len(whole); i += 7 {
+			f.Add([]byte(whole[:i]))
+			flipped := []byte(whole)
+			flipped[i] ^= 1 << (i % 8)
+			f.Add(flipped)
+		}
+	}
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		if m, err := decodeMembership(raw, "m"); err == nil && (m.Generation < 1 || m.HeartbeatInterval < 0) {
+			t.Errorf("%+v", m)
+		}
+		polled, err := decodePolled(raw)
+		for i := range polled {
+			p := &polled[i]
+			if len(p.Records) != len(p.JSON) {
+				t.Fatalf("%d records, %d texts", len(p.Records), len(p.JSON))
+			}
+			for j, text := range p.JSON {
+				var m jsonMessage
+				if json.Unmarshal(text, &m) != nil || m.Offset != p.Records[j].Offset {
+					t.Errorf("%s: %+v", text, p.Records[j])
+				}
+			}
+		}
+		if err != nil && polled != nil {
+			t.Errorf("half an answer: %+v, %v", polled, err)
+		}
+		var g Group
+		if g.decode(raw) != nil {
+			return
+		}
+		for _, p := range g.Partitions {
+			if p.Gap != nil && (p.Gap.Topic != p.Topic || p.Gap.Partition != p.Partition) {
+				t.Errorf("%+v", p.Gap)
+			}
+		}
+	})
 }
