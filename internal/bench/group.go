@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/forebaymq/forebay/client"
@@ -98,12 +97,10 @@ func Groups(ctx context.Context, o GroupsOptions) (*GroupsReport, error) {
 		Errors: map[string]int64{}, Phases: []*GroupPhase{}, Verified: Offsets{Faults: []string{}},
 	}
 	if o.RedisURL != "" {
-		ro, err := redis.ParseURL(o.RedisURL)
-		if err != nil {
-			return nil, fmt.Errorf("redis-url: %w", err)
+		var err error
+		if r.gauges.redis, err = newRedisOps(o.RedisURL); err != nil {
+			return nil, err
 		}
-		r.gauges.redis = redis.NewClient(ro)
-		defer r.gauges.redis.Close()
 	}
 	if err := r.prepare(ctx); err != nil {
 		return nil, err

@@ -336,10 +336,7 @@ func (r *groupsRun) assemble(ctx context.Context) (err error) {
 // lose empties Redis, and waits until the groups are as they were.
 func (r *groupsRun) lose(ctx context.Context) (err error) {
 	r.report.Recovery, err = r.assembly(ctx, func() error {
-		if err := r.gauges.redis.FlushAll(ctx).Err(); err != nil {
-			return fmt.Errorf("empty Redis: %w", err)
-		}
-		return nil
+		return r.gauges.redis.empty(ctx)
 	})
 	return err
 }

@@ -10,8 +10,6 @@ import (
 	"strings"
 	"syscall"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // samples are the metrics of a node, by name and labels as they are written in Prometheus' text format.
@@ -58,8 +56,8 @@ func (s samples) sum(name, label string) (sum float64) {
 
 // gauges are where the machine's parts are asked how they do. Both may be absent.
 type gauges struct {
-	ops   string        // of the node's ops port, "" = none
-	redis *redis.Client // nil = none
+	ops   string    // of the node's ops port, "" = none
+	redis *redisOps // nil = none
 }
 
 // reading is what they said at one moment.
@@ -82,15 +80,9 @@ func (g *gauges) read(ctx context.Context) (*reading, error) {
 		}
 	}
 	if g.redis != nil {
-		text, err := g.redis.Info(ctx, "cpu", "memory", "stats").Result()
-		if err != nil {
-			return nil, fmt.Errorf("ask Redis for its figures: %w", err)
-		}
-		for line := range strings.Lines(text) {
-			name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
-			if n, err := strconv.ParseFloat(value, 64); err == nil {
-				r.redis[name] = n
-			}
+		var err error
+		if r.redis, err = g.redis.figures(ctx); err != nil {
+			return nil, err
 		}
 	}
 	var usage syscall.Rusage

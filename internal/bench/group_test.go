@@ -12,8 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/forebaymq/forebay/api"
 	"github.com/forebaymq/forebay/client"
 	"github.com/forebaymq/forebay/internal/redistest"
@@ -265,18 +263,11 @@ func TestGroupsFindsFaults(t *testing.T) {
 // TestGroupsLoseRedis: members that a server has forgotten join again, and it is measured until they are all there.
 func TestGroupsLoseRedis(t *testing.T) {
 	s, cl := newGroupServer(t)
-	url := redistest.Start(t).URL()
-	ro, err := redis.ParseURL(url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	store := redis.NewClient(ro)
-	defer store.Close()
+	store := redistest.Start(t)
 	o := s.options(cl)
-	o.Commits, o.RedisURL, o.LoseRedis = -1, url, true
+	o.Commits, o.RedisURL, o.LoseRedis = -1, store.URL(), true
 	s.lost = func() bool { // this server has its members there
-		fresh, err := store.SetNX(t.Context(), "members", "are here", 0).Result()
-		return fresh && err == nil
+		return store.Must("SETNX", "members", "are here") == int64(1)
 	}
 	report, err := Groups(t.Context(), o)
 	if err != nil {
