@@ -95,11 +95,11 @@ func (c *Coordinator) Group(ctx context.Context, n Name) (*Description, error) {
 			if sessions != nil {
 				member.Expires = sessions.Expires[m.ID]
 			}
-			keeps, revoked := ownedBy(s, m.ID)
-			for _, p := range keeps {
+			mine := g.share(s, m.ID)
+			for _, p := range mine.keeps {
 				member.Owned = append(member.Owned, p.TopicPartition)
 			}
-			for _, p := range revoked {
+			for _, p := range mine.revoked {
 				member.Owned = append(member.Owned, p.TopicPartition)
 				member.Revoking = append(member.Revoking, p.TopicPartition)
 			}

@@ -20,7 +20,9 @@ type group struct {
 	mu struct {
 		sync.Mutex
 		state   *journal.GroupState // of the newest generation that this node has seen; never changed
+		shares  *shares             // of state, or of an earlier one
 		offsets map[journal.GroupPartition]journal.GroupOffset
+		lent    bool  // others read offsets without the lock
 		watched int64 // Unix ms: when the topics were last looked at
 
 		pending  []*request // for the next generation
@@ -54,7 +56,7 @@ func (g *group) adopt(s *journal.GroupState) *journal.GroupState {
 func (g *group) noteOffsets(all map[journal.GroupPartition]journal.GroupOffset) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.mu.offsets = all
+	g.mu.offsets, g.mu.lent = all, true
 }
 
 // noteCommitted notes what was committed by this node.
@@ -64,19 +66,24 @@ func (g *group) noteCommitted(some []journal.GroupOffset) {
 	if g.mu.offsets == nil {
 		return
 	}
-	all := maps.Clone(g.mu.offsets) // others read the map that they were given
+	if g.mu.lent {
+		g.mu.offsets, g.mu.lent = maps.Clone(g.mu.offsets), false
+	}
 	for _, o := range some {
-		if had, ok := all[o.GroupPartition]; !ok || had.Generation <= o.Generation {
-			all[o.GroupPartition] = o
+		if had, ok := g.mu.offsets[o.GroupPartition]; !ok || had.Generation <= o.Generation {
+			g.mu.offsets[o.GroupPartition] = o
 		}
 	}
-	g.mu.offsets = all
 }
 
-func (g *group) knownOffsets() map[journal.GroupPartition]journal.GroupOffset {
+// assigned says where to go on with partitions, as far as this node knows; false when it knows nothing.
+func (g *group) assigned(keeps []place) ([]Assigned, bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.mu.offsets
+	if g.mu.offsets == nil {
+		return nil, false
+	}
+	return assignment(keeps, g.mu.offsets), true
 }
 
 // loadOffsets gives the committed offsets, linearizably.

@@ -23,15 +23,15 @@ func (c *Coordinator) heartbeat(ctx context.Context, g *group, r *HeartbeatReque
 	if err != nil {
 		return nil, err
 	}
-	holds := map[journal.GroupPartition]bool{}
+	mine, all := g.share(s, r.MemberID), true
 	if r.OwnedSet {
-		for _, at := range r.Owned {
-			if p, ok := placeOf(s, at); ok {
-				holds[p] = true
-			}
+		var released []place
+		all, released = mine.compare(r.Owned)
+		e := letGo{member: r.MemberID, generation: r.Generation}
+		if len(released) > 0 {
+			e.holds = placesOf(s, r.Owned)
 		}
-		e := letGo{member: r.MemberID, generation: r.Generation, holds: holds}
-		if len(e.released(s)) > 0 {
+		if len(released) > 0 && len(e.released(s)) > 0 {
 			needed := func(have *store.GroupSessions) bool {
 				s := g.state()
 				return s == nil || s.Generation < have.Generation || len(e.released(s)) > 0
@@ -42,10 +42,12 @@ func (c *Coordinator) heartbeat(ctx context.Context, g *group, r *HeartbeatReque
 			} else if s, err = c.member(ctx, g, r.MemberID, r.Generation, false); err != nil {
 				return nil, err
 			}
+			mine = g.share(s, r.MemberID)
+			all, _ = mine.compare(r.Owned)
 		}
 	}
 	c.watch(g, s)
-	return c.beat(ctx, g, s, r, holds)
+	return c.beat(ctx, g, s, mine, all && r.Generation == s.Generation)
 }
 
 // member gives the present state, in which somebody is a member whose session lives. STALE_GENERATION when he is not: he must join again.
@@ -101,36 +103,37 @@ func (c *Coordinator) watch(g *group, s *journal.GroupState) {
 	}
 }
 
-// beat answers a heartbeat.
-func (c *Coordinator) beat(ctx context.Context, g *group, s *journal.GroupState, r *HeartbeatRequest, holds map[journal.GroupPartition]bool) (*Beat, error) {
-	keeps, revoked := ownedBy(s, r.MemberID)
-	// Where to go on matters to a member only for what it does not have yet. Of what it has it knows more than anybody.
-	news := r.Generation != s.Generation
-	if r.OwnedSet {
-		for i := range keeps {
-			news = news || !holds[keeps[i].GroupPartition]
+// beat answers a heartbeat. known says that the member has everything that it keeps, in the present generation: then where to go on matters
+// little, for of what it has it knows more than anybody.
+func (c *Coordinator) beat(ctx context.Context, g *group, s *journal.GroupState, mine *share, known bool) (*Beat, error) {
+	out := &Beat{Generation: s.Generation, Revoke: make([]TopicPartition, len(mine.revoked))}
+	for i := range mine.revoked {
+		out.Revoke[i] = mine.revoked[i].TopicPartition
+	}
+	if known {
+		if out.Assignment, known = g.assigned(mine.keeps); known {
+			return out, nil
 		}
 	}
-	offsets := g.knownOffsets()
-	if news || offsets == nil {
-		var err error
-		if offsets, err = c.loadOffsets(ctx, g); err != nil {
-			return nil, err
-		}
+	offsets, err := c.loadOffsets(ctx, g)
+	if err != nil {
+		return nil, err
 	}
-	out := &Beat{Generation: s.Generation, Assignment: assignment(keeps, offsets), Revoke: make([]TopicPartition, len(revoked))}
-	for i := range revoked {
-		out.Revoke[i] = revoked[i].TopicPartition
-	}
+	out.Assignment = assignment(mine.keeps, offsets)
 	return out, nil
 }
 
-// placeOf gives the IDs of a partition that a state knows.
-func placeOf(s *journal.GroupState, at TopicPartition) (journal.GroupPartition, bool) {
+// placesOf gives the IDs of those partitions that a state knows.
+func placesOf(s *journal.GroupState, owned []TopicPartition) map[journal.GroupPartition]bool {
+	topics := make(map[string]*journal.GroupTopic, len(s.Topics))
 	for i := range s.Topics {
-		if t := &s.Topics[i]; t.Name == at.Topic && at.Partition >= 0 && int(at.Partition) < len(t.Slots) {
-			return journal.GroupPartition{Topic: t.ID, Partition: at.Partition}, true
+		topics[s.Topics[i].Name] = &s.Topics[i]
+	}
+	out := make(map[journal.GroupPartition]bool, len(owned))
+	for _, at := range owned {
+		if t := topics[at.Topic]; t != nil && at.Partition >= 0 && int(at.Partition) < len(t.Slots) {
+			out[journal.GroupPartition{Topic: t.ID, Partition: at.Partition}] = true
 		}
 	}
-	return journal.GroupPartition{}, false
+	return out
 }

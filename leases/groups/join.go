@@ -84,7 +84,7 @@ func (c *Coordinator) join(ctx context.Context, g *group, m journal.GroupMember)
 			if err != nil {
 				return nil, err
 			}
-			return joinedAs(s, &m, offsets), nil
+			return g.joinedAs(s, &m, offsets), nil
 		}
 	} else {
 		var err error
@@ -96,7 +96,7 @@ func (c *Coordinator) join(ctx context.Context, g *group, m journal.GroupMember)
 	if err := c.change(ctx, g, req); err != nil {
 		return nil, err
 	}
-	return joinedAs(req.turn.state, &m, req.turn.offsets), nil
+	return g.joinedAs(req.turn.state, &m, req.turn.offsets), nil
 }
 
 // renew goes on with a membership that is as it is asked for. nil: there is none.
@@ -126,7 +126,7 @@ func (c *Coordinator) renew(ctx context.Context, g *group, m *journal.GroupMembe
 	if topics, err := c.topics(g.meta.Tenant, topicNames(s)); err != nil || outdated(s, topics) {
 		return nil, err
 	}
-	keeps, _ := ownedBy(s, m.ID)
+	keeps := g.share(s, m.ID).keeps
 	at := make([]store.GroupPosition, len(keeps))
 	for i := range keeps {
 		at[i] = store.GroupPosition{Topic: keeps[i].GroupPartition.Topic, Partition: keeps[i].GroupPartition.Partition}
@@ -134,8 +134,8 @@ func (c *Coordinator) renew(ctx context.Context, g *group, m *journal.GroupMembe
 	return s, c.o.Store.ForgetPositions(ctx, g.meta.ID, at)
 }
 
-func joinedAs(s *journal.GroupState, m *journal.GroupMember, offsets map[journal.GroupPartition]journal.GroupOffset) *Joined {
-	keeps, _ := ownedBy(s, m.ID)
+func (g *group) joinedAs(s *journal.GroupState, m *journal.GroupMember, offsets map[journal.GroupPartition]journal.GroupOffset) *Joined {
+	keeps := g.share(s, m.ID).keeps
 	return &Joined{
 		MemberID: m.ID, Generation: s.Generation, Assignment: assignment(keeps, offsets),
 		HeartbeatInterval: time.Duration(m.Session) * time.Millisecond / heartbeatsASession,

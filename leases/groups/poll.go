@@ -70,7 +70,7 @@ func (p *polling) begin(ctx context.Context) error {
 		return staleGeneration(p.g.name(), s.Generation)
 	}
 	p.look = time.Duration(memberOf(s, p.r.MemberID).Session) * time.Millisecond / heartbeatsASession
-	p.places, _ = ownedBy(s, p.r.MemberID)
+	p.places = p.g.share(s, p.r.MemberID).keeps
 	positions := make([]store.GroupPosition, len(p.places))
 	for i := range p.places {
 		positions[i] = store.GroupPosition{Topic: p.places[i].GroupPartition.Topic, Partition: p.places[i].GroupPartition.Partition}

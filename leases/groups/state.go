@@ -263,26 +263,6 @@ type place struct {
 	journal.GroupPartition
 }
 
-// ownedBy lists what a member owns: what it keeps, and what it is to let go.
-func ownedBy(s *journal.GroupState, member string) (keeps, revoked []place) {
-	for t := range s.Topics {
-		topic := &s.Topics[t]
-		for p := range topic.Slots {
-			l := &topic.Slots[p]
-			if l.Owner != member {
-				continue
-			}
-			at := place{TopicPartition{topic.Name, int32(p)}, journal.GroupPartition{Topic: topic.ID, Partition: int32(p)}}
-			if l.Target == l.Owner {
-				keeps = append(keeps, at)
-			} else {
-				revoked = append(revoked, at)
-			}
-		}
-	}
-	return keeps, revoked
-}
-
 // settled says whether everything is where it is to be.
 func settled(s *journal.GroupState) bool {
 	for i := range s.Members {

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"slices"
+	"strconv"
 
 	"github.com/forebaymq/forebay/metadata"
 )
@@ -88,7 +89,9 @@ type Groups struct {
 func NewGroups(j *Journal, log FencedLog) *Groups { return &Groups{j: j, log: log} }
 
 // GroupProducer is the producer whose epochs are the generations of a group.
-func GroupProducer(id metadata.GroupID) string { return fmt.Sprintf("__group.%d", id) }
+func GroupProducer(id metadata.GroupID) string {
+	return "__group." + strconv.FormatUint(uint64(id), 10)
+}
 
 // Load gives what the journal has of a group, everything that was acknowledged before the call among it, and everything of generations before one
 // that had begun before the call.
