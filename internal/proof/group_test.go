@@ -17,6 +17,7 @@ import (
 //
 // FOREBAY_GROUP_LIFE is about how many batches a member works on before it misbehaves (default 9).
 func TestGroups(t *testing.T) {
+	t.Parallel() // they wait most of the time
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	redis := redistest.Start(t)

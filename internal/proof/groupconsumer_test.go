@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"net/http"
 	"sync/atomic"
@@ -23,7 +24,7 @@ func (l *groupLoad) consumerSeat(ctx context.Context, t *testing.T, seat int, do
 		tap, r := l.process(t, who)
 		end := (seat + n) % 3
 		k := &groupConsumer{l: l, t: t, tap: tap, over: make(chan struct{}, 1)}
-		k.left.Store(int64(l.life * l.batch))
+		k.left.Store(l.consumerLife())
 		ran := k.start(ctx, l.nodes[(seat+n)%len(l.nodes)], (seat+n)%2 == 0)
 		over := false
 		for lives := 0; !over; lives++ {
@@ -42,7 +43,7 @@ func (l *groupLoad) consumerSeat(ctx context.Context, t *testing.T, seat int, do
 				k.held.Store(nil)
 				close(held)
 				goOn()
-				k.left.Store(int64(l.life * l.batch))
+				k.left.Store(l.consumerLife())
 			case err := <-ran:
 				t.Errorf("%s ended by itself: %v", who, err)
 				return
@@ -64,6 +65,14 @@ func (l *groupLoad) consumerSeat(ctx context.Context, t *testing.T, seat int, do
 	}
 }
 
+// consumerLife is how many records a Consumer handles before it does something.
+func (l *groupLoad) consumerLife() int64 {
+	if l.life == 0 {
+		return math.MaxInt64
+	}
+	return int64(l.life * l.batch)
+}
+
 // groupConsumer is one process that is a member by way of the client's Consumer.
 type groupConsumer struct {
 	*client.Consumer
@@ -82,7 +91,7 @@ func (k *groupConsumer) start(ctx context.Context, node string, byKey bool) <-ch
 		k.t.Fatal(err)
 	}
 	k.Consumer, err = client.NewConsumer(c, k.l.group, []string{k.l.topic}, client.WithConsumerStart("earliest"), client.WithConsumerSession(k.l.session),
-		client.WithConsumerConcurrency(8), client.WithConsumerCommit(100*time.Millisecond, 0), client.WithConsumerGrace(5*time.Second))
+		client.WithConsumerConcurrency(k.l.concurrency), client.WithConsumerCommit(100*time.Millisecond, 0), client.WithConsumerGrace(5*time.Second))
 	if err != nil {
 		k.t.Fatal(err)
 	}
@@ -104,7 +113,7 @@ func (k *groupConsumer) handle(ctx context.Context, byKey bool, records []*clien
 	b := groupBatch{who: k.tap.who, partition: int(records[0].Partition), from: records[0].Offset, to: records[0].Offset + int64(len(records)), asked: -1, byKey: byKey}
 	work := k.l.pace
 	if byKey {
-		b.asked, work = k.l.h.now(), 3*time.Millisecond
+		b.asked, work = k.l.h.now(), k.l.pace*time.Duration(k.l.concurrency)/time.Duration(k.l.batch)
 	}
 	for i, r := range records {
 		want, ok := k.l.records[slot{int(r.Partition), r.Offset}]

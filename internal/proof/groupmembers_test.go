@@ -18,6 +18,7 @@ type groupLoad struct {
 	seats        int
 	batch        int           // records a poll or a read
 	pace         time.Duration // how long a member works on a batch
+	concurrency  int           // of a Consumer's handlers
 	life         int           // batches before a member does something, about; 0 = all behave
 	session      time.Duration
 	seed         uint64
@@ -39,7 +40,7 @@ const (
 
 // newGroupLoad is a group over records that stand in a topic.
 func newGroupLoad(group, topic string, seats int, records map[slot]origin, token string, nodes ...string) *groupLoad {
-	l := &groupLoad{group: group, topic: topic, seats: seats, session: time.Second, token: token, nodes: nodes, records: records, h: newGroupHistory()}
+	l := &groupLoad{group: group, topic: topic, seats: seats, concurrency: 8, session: time.Second, token: token, nodes: nodes, records: records, h: newGroupHistory()}
 	l.heads = make([]int64, queuePartitions)
 	for s := range records {
 		l.heads[s.partition] = max(l.heads[s.partition], s.offset+1)

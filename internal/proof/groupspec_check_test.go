@@ -109,10 +109,14 @@ func TestGroupCheckerTellsRightFromWrong(t *testing.T) {
 		{"another owner after it was told to join again", []*groupCall{join("a", 0, 10, 1, at(0)), refused(beat("a", 100, 110, 1, 0, []int{0}, nil), "STALE_GENERATION"), join("b", 120, 130, 2, at(0))}, nil, nil, ""},
 		{"a commit of another's partition", []*groupCall{join("a", 0, 10, 1, at(0)), join("b", 100, 110, 2, none), beat("a", 120, 130, 1, 2, []int{0}, at(0)), commit("b", 140, 150, 2, 0, groupOK)}, nil, nil, "does not own"},
 		{"a generation falls", []*groupCall{join("a", 0, 10, 2, none), join("b", 20, 30, 1, none)}, nil, nil, "generation 2 was told before 1"},
+		{"a generation stays", []*groupCall{join("a", 0, 10, 1, none), join("b", 20, 30, 1, none)}, nil, nil, ""},
+		{"a generation rises over a break", []*groupCall{join("a", 0, 10, 1, none), join("b", 520, 530, 2, none)}, nil, nil, ""},
+		{"a generation stays over a break", []*groupCall{join("a", 0, 10, 1, none), join("b", 520, 530, 1, none)}, nil, nil, "before Redis lost it"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			h := newGroupHistory()
 			h.calls, h.batches = tc.calls, tc.batches
+			h.breaks = []span{{ms(500), ms(510), "flush"}}
 			r := h.Check(groupRules{session: time.Second, heads: tc.heads, records: map[slot]origin{{0, 0}: {"x", 0}, {0, 1}: {"y", 0}, {0, 2}: {"x", 1}}})
 			switch all := strings.Join(r.problems, "\n"); {
 			case tc.want == "" && len(r.problems) > 0:

@@ -19,6 +19,7 @@ type GroupHistory struct {
 	mu      sync.Mutex
 	calls   []*groupCall
 	batches []groupBatch
+	breaks  []span // times at which Redis lost what it had
 }
 
 // groupFate is what came of a call.
@@ -94,6 +95,13 @@ func (h *GroupHistory) processed(b groupBatch) {
 	h.batches = append(h.batches, b)
 }
 
+// broken notes that Redis has lost what it had between two moments.
+func (h *GroupHistory) broken(what string, from, to int64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.breaks = append(h.breaks, span{from, to, what})
+}
+
 // groupRules says what Check may rely on.
 type groupRules struct {
 	session time.Duration   // of every member
@@ -121,7 +129,7 @@ func (r *groupReport) problem(format string, args ...any) {
 // Check judges the history by these rules:
 //
 //	fence       a commit or a poll of a generation is not accepted any more when a later one was told to anybody
-//	rise        a generation that is told is no lower than one that was told before
+//	rise        a generation that is told is no lower than one that was told before; higher, if Redis has lost what it had in between
 //	owner       no two members own a partition at one moment, and nobody commits what is another's
 //	register    the committed offset of a partition behaves like one cell that only rises and that only the present generation writes: what is read, by
 //	            anybody, by a member that is given a partition, and by one that begins to process it, is what the cell holds
@@ -218,6 +226,11 @@ func (c *groupCheck) rise() {
 		if call.fate == groupOK && (call.op == "join" || call.op == "heartbeat") {
 			if before, by := highest(call.began); before > call.told {
 				c.problem("generation %d was told before %d: %v, then %v", before, call.told, by, call)
+			}
+			for _, b := range c.breaks {
+				if before, by := highest(b.from); b.to < call.began && before >= call.told {
+					c.problem("generation %d was told before Redis lost it (%s), and %d after that: %v, then %v", before, b.what, call.told, by, call)
+				}
 			}
 		}
 	}
