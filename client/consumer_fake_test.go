@@ -110,6 +110,12 @@ func (f *fakeGroups) lag() (n int64) {
 	return n
 }
 
+func (f *fakeGroups) wentBack() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.back
+}
+
 func (f *fakeGroups) memberCount() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -451,6 +457,12 @@ func (n *fakeWire) setCut(cut bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.cut = cut
+}
+
+func (n *fakeWire) setCause(cause func(op string) wireFault) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.cause = cause
 }
 
 func (n *fakeWire) RoundTrip(r *http.Request) (*http.Response, error) {
