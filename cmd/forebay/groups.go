@@ -273,7 +273,7 @@ func explainGroup(err error, group string) error {
 	}
 	switch e.Code {
 	case api.CodeConflict:
-		return fmt.Errorf("%w (forebay groups describe %s shows them; one that was killed counts until its session ends)", err, group)
+		return fmt.Errorf("%w (forebay groups describe %s shows them; one that was killed, or is static, counts until its session ends)", err, group)
 	case api.CodeUnknownGroup:
 		return fmt.Errorf("%w (forebay groups list shows those that there are; a group is there once somebody has joined it)", err)
 	case api.CodeRetentionGap:
