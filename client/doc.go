@@ -9,7 +9,7 @@
 //	Reader     reads a topic from any place, alone: replays, exports, views that are built up anew
 //
 // Packages beside it make effects in PostgreSQL happen once: outbox publishes what a transaction has committed, inbox recognises what was handled
-// before. Runnable programs are in the folder examples: orders, queue, group, replay.
+// before. Runnable programs are in the folder examples: orders, queue, group, replay, outbox.
 //
 // # Which one
 //

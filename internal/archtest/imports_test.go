@@ -54,7 +54,7 @@ var external = []struct {
 	{"github.com/minio/minio-go", []string{"objectstore"}, "objectstore.Store"},
 	{"github.com/labstack/echo", []string{"gateway"}, "the gateway's own interfaces"},
 	{"github.com/golang-jwt/jwt", []string{"gateway/auth"}, "auth.Authenticator"},
-	{"github.com/jackc/pgx", []string{"internal/pgtest"}, "database/sql: whoever uses the package brings the driver"},
+	{"github.com/jackc/pgx", []string{"internal/pgtest", "client/examples"}, "database/sql: whoever uses the package brings the driver"},
 	{"github.com/alecthomas/kong", []string{"cmd/forebay", "internal/config"}, "a config struct"},
 }
 
