@@ -119,7 +119,7 @@ func TestCheckSent(t *testing.T) {
 func producerSeeds(t *testing.T) uint64 {
 	s := os.Getenv("FOREBAY_PRODUCER_SEEDS")
 	if s == "" {
-		return 300
+		return 120
 	}
 	n, err := strconv.ParseUint(s, 10, 32)
 	if err != nil {

@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -73,13 +73,12 @@ func (t *producerTest) want(values ...string) {
 func (t *producerTest) intercept(fn func(n int, ctx context.Context, apply func() *http.Response) (*http.Response, error)) {
 	t.s.mu.Lock()
 	defer t.s.mu.Unlock()
-	n := 0
+	var n atomic.Int32
 	t.s.mu.intercept = func(r *http.Request, apply func() *http.Response) (*http.Response, error) {
 		if !strings.HasSuffix(r.URL.Path, "/records") {
 			return nil, nil
 		}
-		n++
-		return fn(n, r.Context(), apply)
+		return fn(int(n.Add(1)), r.Context(), apply)
 	}
 }
 
@@ -213,9 +212,12 @@ func TestProducerRetryAfter(t *testing.T) {
 	inBubble(t, 8, producerFaults{}, nil, func(t *producerTest) {
 		t.send("open")
 		_ = t.p.Flush(t.Context())
+		var mu sync.Mutex
 		var times []time.Time
 		t.intercept(func(n int, _ context.Context, _ func() *http.Response) (*http.Response, error) {
+			mu.Lock()
 			times = append(times, time.Now())
+			mu.Unlock()
 			if n > 1 {
 				return nil, nil
 			}
@@ -323,6 +325,29 @@ func TestProducerDeadline(t *testing.T) {
 	}
 }
 
+// TestProducerDeadlineOfEach: records that gather behind a request that hangs do not share the deadline of the first of them.
+func TestProducerDeadlineOfEach(t *testing.T) {
+	inBubble(t, 1, producerFaults{}, []ProducerOption{WithProducerDeadline(10 * time.Second)}, func(t *producerTest) {
+		t.intercept(func(int, context.Context, func() *http.Response) (*http.Response, error) {
+			return refusal(api.CodeStorageUnavailable), nil
+		})
+		var sent []time.Time
+		var ds []*Delivery
+		for range 30 {
+			sent = append(sent, time.Now())
+			ds = append(ds, t.send("x")...)
+			_ = nap(t.Context(), 400*time.Millisecond)
+		}
+		var last time.Time
+		for i, d := range ds {
+			_, err := d.Wait(t.Context())
+			if last = time.Now(); !errors.Is(err, ErrDeliveryDeadline) || last.Sub(sent[i]) < 8*time.Second {
+				t.Errorf("record %d failed after %s: %v", i, last.Sub(sent[i]), err)
+			}
+		}
+	})
+}
+
 // TestProducerDefiniteAfterUnknown: a refusal speaks for its own attempt. The one before may have landed.
 func TestProducerDefiniteAfterUnknown(t *testing.T) {
 	inBubble(t, 1, producerFaults{}, nil, func(t *producerTest) {
@@ -347,88 +372,6 @@ func TestProducerDefiniteAfterUnknown(t *testing.T) {
 		}
 		t.want("a")
 	})
-}
-
-// TestProducerFenced: a successor ends the producer; everything pending says so, and what had landed before is a success.
-func TestProducerFenced(t *testing.T) {
-	inBubble(t, 1, producerFaults{}, []ProducerOption{WithProducerID("p"), WithProducerBatchRecords(1)}, func(t *producerTest) {
-		t.intercept(func(n int, _ context.Context, apply func() *http.Response) (*http.Response, error) {
-			if n == 1 {
-				apply()
-				t.s.succeed("p")
-				return nil, errReset
-			}
-			return nil, nil
-		})
-		ds := t.send("landed", "b", "c")
-		if _, err := ds[0].Wait(t.Context()); err != nil {
-			t.Error(err)
-		}
-		for _, d := range ds[1:] {
-			_, err := d.Wait(t.Context())
-			if outcome, _ := Classify(err); !errors.Is(err, ErrFenced) || outcome != Definite {
-				t.Errorf("%s: %v", outcome, err)
-			}
-		}
-		_, err := t.p.Send(t.Context(), textRecord("k", "d"))
-		if outcome, _ := Classify(err); !errors.Is(err, ErrFenced) || outcome != Definite {
-			t.Errorf("%s: %v", outcome, err)
-		}
-		if err := t.p.Close(t.Context()); !errors.Is(err, ErrFenced) || !strings.Contains(err.Error(), "2 records failed") {
-			t.Errorf("close: %v", err)
-		}
-		if t.s.mu.epochs["p"] != 2 {
-			t.Errorf("the successor's epoch is %d: it was fenced in turn", t.s.mu.epochs["p"])
-		}
-		t.want("landed")
-	})
-}
-
-// TestProducerFencedUnknown: the first attempt is lost, and a successor came: the record is not stored and never will be, which is certain.
-func TestProducerFencedUnknown(t *testing.T) {
-	inBubble(t, 1, producerFaults{}, []ProducerOption{WithProducerID("p")}, func(t *producerTest) {
-		t.intercept(func(n int, _ context.Context, apply func() *http.Response) (*http.Response, error) {
-			if n == 1 {
-				t.s.succeed("p")
-				return nil, errReset
-			}
-			return nil, nil
-		})
-		_, err := t.send("a")[0].Wait(t.Context())
-		if outcome, _ := Classify(err); !errors.Is(err, ErrFenced) || outcome != Definite {
-			t.Errorf("%s: %v", outcome, err)
-		}
-	})
-}
-
-// TestProducerRenews: a session that the server forgot is started anew, and so is one of a random ID that a ghost of its own start fenced.
-// In both cases what had landed is recognised.
-func TestProducerRenews(t *testing.T) {
-	for name, lose := range map[string]func(s *producerServer, id string){
-		"forgotten": (*producerServer).forget,
-		"ghost":     (*producerServer).succeed,
-	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, 1, producerFaults{}, nil, func(t *producerTest) {
-				t.intercept(func(n int, _ context.Context, apply func() *http.Response) (*http.Response, error) {
-					if n == 1 {
-						apply()
-						lose(t.s, t.p.ID())
-						return nil, errReset
-					}
-					return nil, nil
-				})
-				d := t.send("a")[0]
-				if at, err := d.Wait(t.Context()); err != nil || at != (Position{0, 0}) || !d.Duplicate() {
-					t.Errorf("%v: %v", at, err)
-				}
-				if _, err := t.p.Publish(t.Context(), textRecord("k", "b")); err != nil {
-					t.Error(err)
-				}
-				t.want("a", "b")
-			})
-		})
-	}
 }
 
 func bad(r *forebayv1.Record) *api.Error {
@@ -567,141 +510,6 @@ func TestProducerCallback(t *testing.T) {
 		}
 		if diff := cmp.Diff([]string{"a 0 false", "bad 0 true", "b 1 false", "c 2 false"}, got); diff != "" {
 			t.Error(diff)
-		}
-	})
-}
-
-func TestProducerCloses(t *testing.T) {
-	t.Run("unused", func(t *testing.T) {
-		inBubble(t, 1, producerFaults{}, nil, func(t *producerTest) {
-			for range 3 {
-				if err := t.p.Close(t.Context()); err != nil {
-					t.Error(err)
-				}
-			}
-			_, err := t.p.Send(t.Context(), textRecord("k", "a"))
-			if outcome, _ := Classify(err); !errors.Is(err, ErrProducerClosed) || outcome != Definite {
-				t.Errorf("%s: %v", outcome, err)
-			}
-			if t.s.mu.requests != 0 {
-				t.Errorf("%d requests", t.s.mu.requests)
-			}
-		})
-	})
-	t.Run("delivers", func(t *testing.T) {
-		inBubble(t, 1, producerFaults{}, []ProducerOption{WithProducerLinger(time.Hour)}, func(t *producerTest) {
-			t.send("a", "b")
-			if err := t.p.Close(t.Context()); err != nil {
-				t.Error(err)
-			}
-			t.want("a", "b")
-		})
-	})
-	t.Run("out of patience", func(t *testing.T) {
-		inBubble(t, 1, producerFaults{}, []ProducerOption{WithProducerBatchRecords(1)}, func(t *producerTest) {
-			t.intercept(func(_ int, ctx context.Context, _ func() *http.Response) (*http.Response, error) {
-				return nil, nap(ctx, time.Minute)
-			})
-			ds := t.send("sent", "waits")
-			_ = nap(t.Context(), time.Second)
-			ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
-			defer cancel()
-			began := time.Now()
-			err := t.p.Close(ctx)
-			if took := time.Since(began); took > 5*time.Second || !errors.Is(err, ErrProducerClosed) {
-				t.Errorf("it took %s: %v", took, err)
-			}
-			for i, want := range []Outcome{Indefinite, Retriable} {
-				_, err := ds[i].Wait(t.Context())
-				if outcome, _ := Classify(err); outcome != want || !errors.Is(err, ErrProducerClosed) {
-					t.Errorf("%s, want %s: %v", outcome, want, err)
-				}
-			}
-		})
-	})
-	t.Run("while Send waits", func(t *testing.T) {
-		inBubble(t, 1, producerFaults{}, []ProducerOption{WithProducerBuffer(1)}, func(t *producerTest) {
-			t.intercept(func(_ int, ctx context.Context, _ func() *http.Response) (*http.Response, error) {
-				return nil, nap(ctx, time.Second)
-			})
-			t.send("a")
-			refused := make(chan error)
-			go func() {
-				_, err := t.p.Send(t.Context(), textRecord("k", "b"))
-				refused <- err
-			}()
-			_ = nap(t.Context(), 10*time.Millisecond)
-			if err := t.p.Close(t.Context()); err != nil {
-				t.Error(err)
-			}
-			if err := <-refused; !errors.Is(err, ErrProducerClosed) {
-				t.Error(err)
-			}
-		})
-	})
-	t.Run("while it opens", func(t *testing.T) {
-		inBubble(t, 1, producerFaults{loseRequest: 1}, nil, func(t *producerTest) {
-			refused := make(chan error)
-			go func() {
-				_, err := t.p.Send(t.Context(), textRecord("k", "a"))
-				refused <- err
-			}()
-			_ = nap(t.Context(), 10*time.Millisecond)
-			began := time.Now()
-			if err := t.p.Close(t.Context()); err != nil || time.Since(began) > time.Second {
-				t.Errorf("it took %s: %v", time.Since(began), err)
-			}
-			err := <-refused
-			if outcome, _ := Classify(err); err == nil || outcome == Indefinite {
-				t.Errorf("%s: %v", outcome, err)
-			}
-		})
-	})
-}
-
-// TestProducerOpensOnce: many callers wait for one opening, one of them leaves, and the others get through.
-func TestProducerOpensOnce(t *testing.T) {
-	inBubble(t, 4, producerFaults{}, nil, func(t *producerTest) {
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
-		_, err := t.p.Send(ctx, textRecord("k", "a"))
-		if outcome, _ := Classify(err); !errors.Is(err, context.Canceled) || outcome != Retriable {
-			t.Errorf("%s: %v", outcome, err)
-		}
-		var wg sync.WaitGroup
-		for i := range 20 {
-			wg.Go(func() {
-				if _, err := t.p.Publish(t.Context(), textRecord(fmt.Sprint(i), "x")); err != nil {
-					t.Error(err)
-				}
-			})
-		}
-		wg.Wait()
-		if t.s.mu.epochs[t.p.ID()] != 1 {
-			t.Errorf("%d sessions were started", t.s.mu.epochs[t.p.ID()])
-		}
-	})
-}
-
-// TestProducerToken: a token that cannot be had is waited for; nothing was sent.
-func TestProducerToken(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newProducerServer(1, 1, producerFaults{})
-		calls := 0
-		p, err := NewProducer(s.client(WithTokenSource(func(context.Context) (string, error) {
-			if calls++; calls > 2 && calls < 6 { // two of them open the producer
-				return "", io.ErrUnexpectedEOF
-			}
-			return "secret", nil
-		})), "t")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := p.Publish(t.Context(), textRecord("k", "a")); err != nil || calls != 6 {
-			t.Errorf("%d tokens: %v", calls, err)
-		}
-		if err := p.Close(t.Context()); err != nil {
-			t.Error(err)
 		}
 	})
 }
