@@ -80,7 +80,11 @@ func (l *memberWork) join(ctx context.Context) {
 		timeout = min(timeout, lapses)
 	}
 	c.mu.Unlock()
-	attempt, cancel := context.WithTimeout(ctx, timeout)
+	// One that was sent is waited for, if need be beyond the end of ctx: a server that takes it up after the leave that is to follow would have a member
+	// that nobody is, and keep partitions for it until its session lapses.
+	ending, endWaiting := outlive(ctx, consumerLeaveTimeout)
+	defer endWaiting()
+	attempt, cancel := context.WithTimeout(ending, timeout)
 	defer cancel()
 	var m *Membership
 	err := l.replaced(attempt)

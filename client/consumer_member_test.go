@@ -257,6 +257,7 @@ func TestConsumerTopicsChange(t *testing.T) {
 		within(t, 4*time.Second, "the new ones are read", func() bool { return got.len() == 1 })
 		f.publish("b", 0, "k", "v")
 		f.publish("c", 0, "k", "v")
+		time.Sleep(20 * time.Millisecond)
 		f.set(func() {
 			delete(f.topics, "b")
 			close(f.news)
@@ -306,7 +307,7 @@ func TestConsumerRefused(t *testing.T) {
 		k := f.make(t)
 		k.wire.setCut(true)
 		begun = time.Now()
-		if err := k.Run(ctx, nil); err != nil || time.Since(begun) > 9*time.Second {
+		if err := k.Run(ctx, nil); err != nil || time.Since(begun) > 14*time.Second {
 			t.Errorf("%v after %s", err, time.Since(begun))
 		}
 		for _, opt := range []ConsumerOption{WithConsumerStart("now"), WithConsumerSession(time.Millisecond), WithConsumerConcurrency(0), WithConsumerOrder(7),
@@ -318,6 +319,66 @@ func TestConsumerRefused(t *testing.T) {
 		}
 		if _, err := NewConsumer(c, "", nil); err == nil {
 			t.Error("a consumer of nothing was made")
+		}
+	})
+}
+
+// TestConsumerHearsLate: a partition is to go and then stays after all. The answer that says so was given before the consumer had let it go, with the
+// offset of then; the consumer has come further since.
+func TestConsumerHearsLate(t *testing.T) {
+	consumerBubble(t, func(t *testing.T) {
+		f := newFakeGroups(t, map[string]int{"a": 2})
+		got, release := &handled{}, make(chan struct{})
+		slow := func(ctx context.Context, r *GroupRecord) error {
+			<-release
+			return got.handle(ctx, r)
+		}
+		a := f.run(t, slow)
+		within(t, time.Second, "a has them", func() bool { return a.Stats().Partitions == 2 })
+		f.publish("a", 0, "k", "v")
+		f.publish("a", 1, "k", "v")
+		b := f.run(t, slow)
+		within(t, 5*time.Second, "a is asked for one", func() bool { return a.Stats().State == "revoking" })
+		b.close()
+		heard := make(chan struct{})
+		once := false
+		a.wire.setCause(func(op string) wireFault {
+			if op != "heartbeat" || once {
+				return wireFault{}
+			}
+			once = true
+			close(heard)
+			return wireFault{back: 2 * time.Second}
+		})
+		<-heard
+		time.Sleep(100 * time.Millisecond) // the answer is on its way
+		close(release)
+		within(t, 8*time.Second, "it has both again", func() bool { return a.Stats().Partitions == 2 && a.Stats().State == "stable" && f.lag() == 0 })
+		a.close()
+		if len(got.twice()) != 0 || got.len() != 2 {
+			t.Errorf("%v", got.list)
+		}
+	})
+}
+
+// TestConsumerGivesUpRetries: a record that waits to be handled again does not hold up its partition when that is revoked, nor the end.
+func TestConsumerGivesUpRetries(t *testing.T) {
+	consumerBubble(t, func(t *testing.T) {
+		f := newFakeGroups(t, map[string]int{"a": 2})
+		f.publish("a", 0, "k", "v")
+		f.publish("a", 1, "k", "v")
+		again := []ConsumerOption{WithConsumerBackoff(time.Hour, time.Hour), WithConsumerGrace(time.Hour),
+			WithConsumerFailure(func(context.Context, *GroupRecord, error, int) FailureAction { return FailureRetry })}
+		fails := func(context.Context, *GroupRecord) error { return errors.New("not now") }
+		a := f.run(t, fails, again...)
+		within(t, time.Second, "both have failed", func() bool { return a.Stats().Failures == 2 })
+		b := f.run(t, fails, again...)
+		within(t, 10*time.Second, "b has one", func() bool { return b.Stats().Failures == 1 })
+		begun := time.Now()
+		a.close()
+		b.close()
+		if took := time.Since(begun); took > time.Second || f.lag() != 2 {
+			t.Errorf("closing took %s, lag %d", took, f.lag())
 		}
 	})
 }
