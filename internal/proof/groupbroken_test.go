@@ -101,8 +101,13 @@ func (v *valve) reopen() {
 // heldCommit has the commit of a member pass the first check, at the door of one node, and then holds it up on its way into the log. Meanwhile who
 // takes the member for dead has it leave, and another one, on another node, goes on where it was and commits more. It gives what the checker says, and
 // what the commit was answered.
-func heldCommit(ctx context.Context, t *testing.T, failpoints string) (*groupReport, error) {
+func heldCommit(t *testing.T, failpoints string) (*groupReport, error) {
 	t.Helper()
+	if _, err := binary(); err != nil { // which may take long, and is not what is timed
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
 	dir := t.TempDir()
 	addrs := ports(t, 6)
 	redis := redistest.Start(t)
@@ -221,9 +226,7 @@ func devToken(t *testing.T, dir string) string {
 
 // TestHeldCommit: a commit that was let in at the door and arrives in the log when its generation is over is refused there.
 func TestHeldCommit(t *testing.T) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	r, err := heldCommit(ctx, t, "")
+	r, err := heldCommit(t, "")
 	for _, p := range r.problems {
 		t.Error(p)
 	}
@@ -234,9 +237,7 @@ func TestHeldCommit(t *testing.T) {
 
 // TestBrokenGroupsAreCaught is the same with a build that does not check in the order of the log: it lets the late commit win. A judge that passes that proves nothing.
 func TestBrokenGroupsAreCaught(t *testing.T) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	r, err := heldCommit(ctx, t, failpoint.NoGroupFence+"=off")
+	r, err := heldCommit(t, failpoint.NoGroupFence+"=off")
 	if len(r.problems) == 0 {
 		t.Errorf("a build without the fence was accepted; the late commit was answered %v", err)
 	} else {

@@ -13,8 +13,8 @@ import (
 )
 
 // TestGroupsChaos has two groups read the real input, one of the client's Consumers that nobody helps and one of members by REST, while Redis is flushed, is killed
-// and comes back empty, and nodes are killed. Generations rise, what was committed stays, nobody owns what another one does, members come back by
-// themselves, and in the end there is no lag.
+// and comes back empty, or as it was some generations ago, and nodes are killed. Generations rise, what was committed stays, nobody owns what another one
+// does, members come back by themselves, and in the end there is no lag.
 //
 // FOREBAY_GROUP_ROUNDS is how often each disturbance comes (default 1); with more, the members work more slowly.
 func TestGroupsChaos(t *testing.T) {
@@ -45,8 +45,8 @@ func TestGroupsChaos(t *testing.T) {
 	var wg, disturbed sync.WaitGroup
 	disturbed.Go(func() { // one disturbance at a time, healed before the next
 		rng := rand.New(rand.NewPCG(11, 11))
-		for n := 0; n < 3*rounds && pause(ctx, quiet, time.Duration(1200+rng.IntN(500))*time.Millisecond); n++ {
-			kind := []string{"restart empty", "kill node", "flush"}[n%3]
+		for n := 0; n < 4*rounds && pause(ctx, quiet, time.Duration(1200+rng.IntN(500))*time.Millisecond); n++ {
+			kind := []string{"restart empty", "kill node", "flush", "roll back"}[n%4]
 			began := []int64{consumers.h.now(), raw.h.now()}
 			switch kind {
 			case "restart empty":
@@ -55,6 +55,16 @@ func TestGroupsChaos(t *testing.T) {
 				redis.Restart()
 			case "flush":
 				redis.Flush()
+			case "roll back":
+				before := redis.Snapshot()
+				for i, l := range loads { // a guest makes two generations
+					guest, _ := l.member(t, rng, "guest")
+					if guest.join(ctx, quiet) {
+						guest.leave(ctx)
+					}
+					began[i] = l.h.now()
+				}
+				redis.Rollback(before)
 			case "kill node":
 				i := rng.IntN(len(c.nodes))
 				c.nodes[i].kill()
@@ -81,8 +91,8 @@ func TestGroupsChaos(t *testing.T) {
 	for _, l := range loads {
 		l.verdict(t)
 	}
-	if came < 3*rounds {
-		t.Errorf("the work was done after %d disturbances of %d", came, 3*rounds)
+	if came < 4*rounds {
+		t.Errorf("the work was done after %d disturbances of %d", came, 4*rounds)
 	}
 	if t.Failed() {
 		for i, n := range c.nodes {
