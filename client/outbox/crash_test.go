@@ -239,6 +239,7 @@ var relaySteps = []string{"opened", "assigned", "published", "marking"}
 
 // A relay is killed at each step, and the one after it while it cleans up. Each change is in the log once, in order.
 func TestRelayIsKilled(t *testing.T) {
+	t.Parallel()
 	for i, step := range relaySteps {
 		t.Run(step, func(t *testing.T) {
 			t.Parallel()
@@ -270,6 +271,7 @@ var workerSteps = []string{"leased", "inserted", "effect", "committed", "acked"}
 
 // A consumer is killed at each step. Each effect happens once.
 func TestConsumerIsKilled(t *testing.T) {
+	t.Parallel()
 	b := newBank(t)
 	rng := rand.New(rand.NewPCG(5, 5))
 	relay := b.spawn(t, "relay", "")
@@ -291,6 +293,7 @@ func TestConsumerIsKilled(t *testing.T) {
 //
 // FOREBAY_CRASH_CHANGES sets the number of changes (default 400), FOREBAY_CRASH_SEED the seed.
 func TestCrashMatrix(t *testing.T) {
+	t.Parallel()
 	seed := uint64(envInt(t, "FOREBAY_CRASH_SEED", 1))
 	changes := envInt(t, "FOREBAY_CRASH_CHANGES", 400)
 	b := newBank(t)

@@ -228,7 +228,7 @@ func (s *store) free(ctx context.Context, tx *sql.Tx, relay string) error {
 	return err
 }
 
-// claim takes up to n free shards. Its own row is locked meanwhile: who removes it waits, and then frees these shards too.
+// claim takes up to n shards that are free, or whose owner is no relay any more (somebody has deleted its row by hand). Its own row is locked meanwhile: who removes it waits, and then frees these shards too.
 func (m *membership) claim(ctx context.Context, n int) (shards []int, err error) {
 	s := &m.r.store
 	err = s.inTx(ctx, func(tx *sql.Tx) error {
@@ -240,7 +240,8 @@ func (m *membership) claim(ctx context.Context, n int) (shards []int, err error)
 			return err
 		}
 		rows, err := tx.QueryContext(ctx, s.t.sql(`UPDATE {shards} SET owner = $1 WHERE shard IN (
-			SELECT shard FROM {shards} WHERE owner IS NULL ORDER BY shard LIMIT $2 FOR UPDATE SKIP LOCKED) RETURNING shard`), m.me, n)
+			SELECT shard FROM {shards} s WHERE owner IS NULL OR NOT EXISTS (SELECT FROM {relays} r WHERE r.relay = s.owner)
+			ORDER BY shard LIMIT $2 FOR UPDATE OF s SKIP LOCKED) RETURNING shard`), m.me, n)
 		if err != nil {
 			return err
 		}

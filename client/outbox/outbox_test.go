@@ -18,6 +18,7 @@ import (
 )
 
 func TestMigrateByManyAtOnce(t *testing.T) {
+	t.Parallel()
 	db := postgres.DB(t)
 	if _, err := db.Exec("CREATE SCHEMA app"); err != nil {
 		t.Fatal(err)
@@ -58,6 +59,7 @@ func TestMigrateByManyAtOnce(t *testing.T) {
 
 // What comes out is what went in, absent and empty told apart.
 func TestRecordsAreKeptExactly(t *testing.T) {
+	t.Parallel()
 	o, db := newOutbox(t)
 	l := newFakeLog("t")
 	at := time.Date(2031, 2, 3, 4, 5, 6, 789e6, time.UTC)
@@ -101,6 +103,7 @@ func TestRecordsAreKeptExactly(t *testing.T) {
 }
 
 func TestAddRefusesWhatNoTopicTakes(t *testing.T) {
+	t.Parallel()
 	o, db := newOutbox(t)
 	for name, r := range map[string]client.Record{
 		"key":          {Key: make([]byte, api.MaxKeyBytes+1)},
@@ -141,6 +144,7 @@ func TestAddRefusesWhatNoTopicTakes(t *testing.T) {
 }
 
 func TestStats(t *testing.T) {
+	t.Parallel()
 	o, db := newOutbox(t)
 	add(t, o, db, "t", text("a", "1"), text("b", "2"))
 	if _, err := db.Exec("UPDATE forebay_outbox SET added_at = clock_timestamp() - interval '1 hour' WHERE key = 'a'"); err != nil {
@@ -160,6 +164,7 @@ func TestStats(t *testing.T) {
 }
 
 func TestMoreRowsThanOneStatementTakes(t *testing.T) {
+	t.Parallel()
 	o, db := newOutbox(t)
 	l := newFakeLog("t")
 	var rs []client.Record
@@ -175,6 +180,7 @@ func TestMoreRowsThanOneStatementTakes(t *testing.T) {
 
 // With the lock on keys, a second transaction that adds a key waits for the end of the first, whatever else they lock.
 func TestKeyLock(t *testing.T) {
+	t.Parallel()
 	o, db := newOutbox(t, outbox.WithKeyLock())
 	ctx := limited(t)
 	first, err := db.Begin()
@@ -218,6 +224,7 @@ func TestKeyLock(t *testing.T) {
 }
 
 func TestPruneKeepsWhatWaits(t *testing.T) {
+	t.Parallel()
 	o, db := newOutbox(t)
 	l := newFakeLog("t")
 	var rs []client.Record
@@ -255,6 +262,7 @@ func TestPruneKeepsWhatWaits(t *testing.T) {
 }
 
 func TestWake(t *testing.T) {
+	t.Parallel()
 	o, db := newOutbox(t)
 	l := newFakeLog("t")
 	r := run(t, o, db, l, outbox.WithPoll(time.Hour, time.Hour))

@@ -21,6 +21,7 @@ import (
 // IDs are given when rows are written, and seen when transactions commit. A lower ID that is seen later than higher ones were published is
 // not lost, and the transaction that holds it back holds nobody else back.
 func TestALateCommitIsNotLost(t *testing.T) {
+	t.Parallel()
 	o, db := newOutbox(t)
 	ctx := limited(t)
 	l := newFakeLog("t")
@@ -50,6 +51,7 @@ func TestALateCommitIsNotLost(t *testing.T) {
 // Transactions that lock the row that their event is about before they call Add are published in the order in which that row changed,
 // however they overlap otherwise, with relays coming and going.
 func TestOrderOfTransactionsThatLockTheirRow(t *testing.T) {
+	t.Parallel()
 	o, db := newOutbox(t)
 	ctx := limited(t)
 	const keys, writers, changes = 5, 8, 60
@@ -108,6 +110,7 @@ func TestOrderOfTransactionsThatLockTheirRow(t *testing.T) {
 }
 
 func TestShareIsFair(t *testing.T) {
+	t.Parallel()
 	for n := 1; n < 40; n++ {
 		var relays []string
 		for i := range n {
@@ -153,6 +156,7 @@ func wantShards(t *testing.T, relays []*running, want ...int) {
 }
 
 func TestRelaysShareTheWork(t *testing.T) {
+	t.Parallel()
 	o, db := newOutbox(t)
 	l := newFakeLog("t")
 	a := run(t, o, db, l)
@@ -175,6 +179,7 @@ func TestRelaysShareTheWork(t *testing.T) {
 // A relay stands still at each step, for longer than its lease; another one takes over and finishes; then the first goes on. Nothing is
 // published twice or out of order, and the one that slept finds its way back.
 func TestASleeperHarmsNothing(t *testing.T) {
+	t.Parallel()
 	for _, step := range []string{"opened", "assigned", "published"} {
 		t.Run(step, func(t *testing.T) {
 			t.Parallel()
@@ -221,6 +226,7 @@ func TestASleeperHarmsNothing(t *testing.T) {
 
 // A relay that dies without a word is missed after a lease.
 func TestTheDeadAreMissed(t *testing.T) {
+	t.Parallel()
 	o, db := newOutbox(t)
 	l := newFakeLog("t")
 	if _, err := db.Exec("INSERT INTO forebay_outbox_relays VALUES ('dead', 7); UPDATE forebay_outbox_shards SET owner = 'dead' WHERE shard < 10"); err != nil {
@@ -229,6 +235,12 @@ func TestTheDeadAreMissed(t *testing.T) {
 	began := time.Now()
 	r := run(t, o, db, l, outbox.WithLease(200*time.Millisecond))
 	wantShards(t, []*running{r}, 16)
+	// The owner of these has not even a row.
+	r.stop()
+	if _, err := db.Exec("UPDATE forebay_outbox_shards SET owner = 'ghost' WHERE shard > 3"); err != nil {
+		t.Fatal(err)
+	}
+	wantShards(t, []*running{run(t, o, db, l)}, 16)
 	if took := time.Since(began); took < 200*time.Millisecond {
 		t.Errorf("the dead one was given up after %s, before its lease was over", took)
 	}
@@ -236,6 +248,7 @@ func TestTheDeadAreMissed(t *testing.T) {
 
 // A relay that the others took for dead registers again.
 func TestTheUndeadComeBack(t *testing.T) {
+	t.Parallel()
 	o, db := newOutbox(t)
 	l := newFakeLog("t")
 	r := run(t, o, db, l)
@@ -266,6 +279,7 @@ func refuseValue(bad *atomic.Pointer[string], code api.Code) func(string, []clie
 
 // A record that is refused holds back what is behind it and nothing else, shows where an operator looks, and goes when its cause does.
 func TestPoisonBlocksItsLane(t *testing.T) {
+	t.Parallel()
 	o, db := newOutbox(t)
 	ctx := limited(t)
 	l := newFakeLog("t", "u")
@@ -317,6 +331,7 @@ func TestPoisonBlocksItsLane(t *testing.T) {
 }
 
 func TestParkByHand(t *testing.T) {
+	t.Parallel()
 	o, db := newOutbox(t)
 	ctx := limited(t)
 	l := newFakeLog("t")
@@ -368,6 +383,7 @@ func TestParkByHand(t *testing.T) {
 }
 
 func TestParkingByItself(t *testing.T) {
+	t.Parallel()
 	o, db := newOutbox(t)
 	l := newFakeLog("t")
 	poison := "poison"
@@ -397,6 +413,7 @@ func TestParkingByItself(t *testing.T) {
 
 // A topic that does not exist parks nothing, and everything is published once it does.
 func TestAMissingTopic(t *testing.T) {
+	t.Parallel()
 	o, db := newOutbox(t)
 	l := newFakeLog("there")
 	for i := range 20 {
@@ -424,6 +441,7 @@ func TestAMissingTopic(t *testing.T) {
 // A database that was restored from a backup has forgotten sequences that the server knows. Rows are published again, with their IDs, and none is
 // taken for published that is not.
 func TestARestoredDatabase(t *testing.T) {
+	t.Parallel()
 	o, db := newOutbox(t)
 	l := newFakeLog("t")
 	for i := range 5 {
@@ -464,6 +482,7 @@ func TestARestoredDatabase(t *testing.T) {
 
 // Settings of the database that an application may have chosen change nothing.
 func TestUnusualDatabaseSettings(t *testing.T) {
+	t.Parallel()
 	o, db := newOutbox(t)
 	var name string
 	if err := db.QueryRow("SELECT current_database()").Scan(&name); err != nil {
@@ -498,6 +517,7 @@ func TestUnusualDatabaseSettings(t *testing.T) {
 
 // PostgreSQL ends in the middle and comes back.
 func TestTheDatabaseCrashes(t *testing.T) {
+	t.Parallel()
 	server := pgtest.Start(t)
 	db := server.DB(t)
 	o, err := outbox.New()
