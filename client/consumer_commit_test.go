@@ -64,3 +64,31 @@ func TestConsumerCommitsAgain(t *testing.T) {
 		k.close()
 	})
 }
+
+// TestConsumerFencesItself: the session lapses for the consumer, but not for the server, which had the heartbeats and whose answers were lost. A commit
+// of before, still on its way, does not put back what is committed after the consumer has joined again.
+func TestConsumerFencesItself(t *testing.T) {
+	consumerBubble(t, func(t *testing.T) {
+		f := newFakeGroups(t, map[string]int{"a": 1})
+		got := &handled{}
+		k := f.run(t, got.handle, WithConsumerSession(4*time.Second))
+		within(t, time.Second, "it has it", func() bool { return k.Stats().Partitions == 1 })
+		k.wire.setCause(func(op string) wireFault {
+			return wireFault{after: op == "heartbeat", late: op == "offsets", delay: 7 * time.Second}
+		})
+		f.publish("a", 0, "k", "v")
+		within(t, 5*time.Second, "the session lapses", func() bool { return k.Stats().Lapses == 1 })
+		if f.memberCount() != 1 || f.at("a", 0) != 0 {
+			t.Errorf("%d members, committed %d", f.memberCount(), f.at("a", 0))
+		}
+		k.wire.setCause(nil)
+		f.publish("a", 0, "k", "v")
+		f.publish("a", 0, "k", "v")
+		within(t, 3*time.Second, "all is committed", func() bool { return f.lag() == 0 })
+		f.late.Wait()
+		if back := f.wentBack(); back != 0 || f.refused["STALE_GENERATION"] == 0 || f.at("a", 0) != 3 {
+			t.Errorf("went back %d times, refused %v, committed %d", back, f.refused, f.at("a", 0))
+		}
+		k.close()
+	})
+}
