@@ -34,6 +34,8 @@ func TestProducer(t *testing.T) {
 	}
 	defer cl.Close()
 
+	refusedAlone(ctx, t, cl, c.client(0))
+
 	calm := make(chan struct{})
 	var wg sync.WaitGroup
 	l := &producerLoad{outcomes: map[string]producerOutcome{}}
@@ -43,7 +45,7 @@ func TestProducer(t *testing.T) {
 
 	rng := rand.New(rand.NewPCG(1, 5))
 	kills := 0
-	for ; kills < 4; kills++ { // the one that serves dies, and the other takes over; between, connections break
+	for ; kills < 3; kills++ { // the one that serves dies, and the other takes over; between, connections break
 		for range 3 {
 			_ = pause(ctx, nil, time.Duration(50+rng.IntN(150))*time.Millisecond)
 			front.point(c.rest[kills%2])
@@ -63,9 +65,46 @@ func TestProducer(t *testing.T) {
 	node := c.client(1)
 	acked := l.verdict(ctx, t, node, 6)
 	fed(ctx, t, node, 4, 3000)
-	t.Logf("%d kills, %d records sent, %d acknowledged, feed of 3,000 lines in %d runs", kills, len(l.outcomes), acked, runs)
+	t.Logf("%d kills, %d records sent, %d acknowledged (%d by a repeat), feed of 3,000 lines in %d runs", kills, len(l.outcomes), acked, l.repeated, runs)
 	if acked < 1000 || runs < 3 {
 		t.Errorf("%d records acknowledged, %d runs of the feed: that proves little", acked, runs)
+	}
+}
+
+// refusedAlone: records that the topic does not take fail by themselves, although they share a request with good ones.
+func refusedAlone(ctx context.Context, t *testing.T, cl *client.Client, node *rest) {
+	limit := 100
+	if _, _, err := cl.PutTopic(ctx, "small", client.TopicSettings{Partitions: new(1), MaxRecordBytes: &limit}); err != nil {
+		t.Fatal(err)
+	}
+	p, err := client.NewProducer(cl, "small", client.WithProducerLinger(50*time.Millisecond))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var deliveries []*client.Delivery
+	for i := range 10 {
+		value := fmt.Sprint(i)
+		if i%4 == 1 {
+			value = strings.Repeat("x", 101)
+		}
+		d, err := p.Send(ctx, client.Record{Value: []byte(value), Kind: client.KindText})
+		if err != nil {
+			t.Fatal(err)
+		}
+		deliveries = append(deliveries, d)
+	}
+	for i, d := range deliveries {
+		_, err := d.Wait(ctx)
+		if i%4 == 1 && !errors.Is(err, &client.Error{Code: "TOO_LARGE"}) || i%4 != 1 && err != nil {
+			t.Errorf("record %d: %v", i, err)
+		}
+	}
+	if err := p.Close(ctx); err == nil {
+		t.Error("close says nothing of the failures")
+	}
+	texts, _, err := node.readAll(ctx, "small", 0, 0)
+	if want := "0 2 3 4 6 7 8"; err != nil || strings.Join(texts, " ") != want {
+		t.Errorf("the log has %v, want %s: %v", texts, want, err)
 	}
 }
 
@@ -73,6 +112,7 @@ func TestProducer(t *testing.T) {
 type producerLoad struct {
 	mu       sync.Mutex
 	outcomes map[string]producerOutcome // by value "key:number"
+	repeated int                        // acknowledged by a repeat of what had landed
 }
 
 type producerOutcome struct {
@@ -98,6 +138,9 @@ func (l *producerLoad) send(ctx context.Context, t *testing.T, cl *client.Client
 						at, err := d.Wait(ctx)
 						l.mu.Lock()
 						l.outcomes[value] = producerOutcome{at, err}
+						if err == nil && d.Duplicate() {
+							l.repeated++
+						}
 						l.mu.Unlock()
 					}
 					return
