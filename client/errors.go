@@ -26,6 +26,7 @@ type Error struct {
 	Gaps       []Gap         // with RETENTION_GAP
 	RetryAfter time.Duration // what the server asked for, unbounded; 0 = nothing usable
 	Attempts   int           // how often the request was sent
+	Unsure     bool          // of a publish: an earlier attempt may have been stored, so that this refusal says nothing of the whole
 	Cause      error         // transport or decoding failure, or nil
 }
 
@@ -33,12 +34,13 @@ type Error struct {
 var (
 	ErrLeaseLost           = &Error{Code: "LEASE_LOST"}           // the lease has lapsed or was superseded; nothing changed
 	ErrRetentionGap        = &Error{Code: "RETENTION_GAP"}        // retention deleted what was not settled, or not read by a group; Gaps says what, a seek decides
-	ErrUnknownTopic        = &Error{Code: "UNKNOWN_TOPIC"}        //
-	ErrUnknownSubscription = &Error{Code: "UNKNOWN_SUBSCRIPTION"} //
-	ErrUnknownGroup        = &Error{Code: "UNKNOWN_GROUP"}        //
+	ErrUnknownTopic        = &Error{Code: "UNKNOWN_TOPIC"}        // nothing of this name, or not any more
+	ErrUnknownSubscription = &Error{Code: "UNKNOWN_SUBSCRIPTION"} // nor of this one
+	ErrUnknownGroup        = &Error{Code: "UNKNOWN_GROUP"}        // nor of this one
 	ErrStaleGeneration     = &Error{Code: "STALE_GENERATION"}     // the group has a newer generation, or the membership has ended; nothing changed
 	ErrNotOwner            = &Error{Code: "NOT_OWNER"}            // the partition is not the member's; nothing changed
 	ErrLeasesUnavailable   = &Error{Code: "LEASES_UNAVAILABLE"}   // the lease store is away; publish and replay go on
+	ErrOffsetOutOfRange    = &Error{Code: "OFFSET_OUT_OF_RANGE"}  // of a read: LogStart and Head say what there is
 )
 
 func (e *Error) Error() string {
@@ -62,6 +64,9 @@ func (e *Error) Error() string {
 	}
 	if e.Cause != nil {
 		fmt.Fprintf(&b, ": %v", e.Cause)
+	}
+	if e.Unsure {
+		b.WriteString("; an earlier attempt may have been stored")
 	}
 	if e.Attempts > 1 {
 		fmt.Fprintf(&b, " (after %d attempts)", e.Attempts)

@@ -12,9 +12,6 @@ import (
 	"github.com/forebaymq/forebay/api"
 )
 
-// ErrOffsetOutOfRange matches the errors of reads at an offset that a partition does not have, for errors.Is.
-var ErrOffsetOutOfRange = &Error{Code: api.CodeOffsetOutOfRange}
-
 // OutOfRangeError says that a Reader's position is outside its partition: behind what retention has deleted, or beyond the head, which means that the
 // position is one of another topic. errors.Is finds ErrOffsetOutOfRange in it.
 type OutOfRangeError struct {

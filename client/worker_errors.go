@@ -30,8 +30,8 @@ func (e *PanicError) Unwrap() error {
 	return err
 }
 
-// RetryAfter is err for a handler to return: the record is delivered again no sooner than d from now, whatever the subscription's backoff and
-// WithWorkerNackDelay say. What is negative counts as 0, and what is more than 12 h as 12 h. RetryAfter of nil is nil, which acks.
+// RetryAfter is err for the handler of a Worker to return: the record is delivered again no sooner than d from now, whatever the subscription's backoff
+// and WithWorkerNackDelay say. What is negative counts as 0, and what is more than 12 h as 12 h. RetryAfter of nil is nil, which acks.
 func RetryAfter(err error, d time.Duration) error {
 	if err == nil {
 		return nil
