@@ -2,7 +2,7 @@ package outbox
 
 import "time"
 
-// WithHook calls f at the named steps of the relay, in its goroutines: opened, settling, assigned, published, marking.
+// WithHook calls f at the named steps of the relay, in its goroutines: tick, opened, settling, assigned, published, marking, lost.
 func WithHook(f func(step string)) RelayOption { return func(o *relayOptions) { o.hook = f } }
 
 // WithPauses sets the pauses after failures.

@@ -58,6 +58,7 @@ func (m *membership) run(ctx context.Context) {
 
 // tick shows a sign of life, removes who shows none, and takes or gives shards.
 func (m *membership) tick(ctx context.Context) error {
+	m.r.o.hook("tick")
 	if err := m.beat(ctx); err != nil {
 		return err
 	}

@@ -224,6 +224,58 @@ func TestASleeperHarmsNothing(t *testing.T) {
 	}
 }
 
+// Two relays stand still between publish and mark, the second one after it has taken over. The first one wakes up: what it believes of the shard is
+// twice out of date, and it must see that before it writes anything, because what the second one has published is in the database alone.
+func TestTwoSleepers(t *testing.T) {
+	t.Parallel()
+	o, db := newOutbox(t)
+	l := newFakeLog("t")
+	var want []string
+	for i := range 20 {
+		add(t, o, db, "t", text("k", fmt.Sprint(i)))
+		want = append(want, fmt.Sprint(i))
+	}
+	begin := func(then string, done chan struct{}) (r *running, asleep chan struct{}, rouse func()) {
+		asleep, awake := make(chan struct{}), make(chan struct{})
+		var first, last sync.Once
+		rouse = sync.OnceFunc(func() { close(awake) })
+		r = run(t, o, db, l, outbox.WithBatch(4, 1<<20), outbox.WithLease(time.Hour), outbox.WithHook(func(step string) {
+			switch step {
+			case "published":
+				first.Do(func() { close(asleep); <-awake })
+			case "lost", "assigned":
+				select {
+				case <-awake:
+					last.Do(func() {
+						if step != then {
+							t.Errorf("the next step of a relay that has woken up is %s, want %s", step, then)
+						}
+						close(done)
+					})
+				default:
+				}
+			}
+		}))
+		t.Cleanup(rouse)
+		return r, asleep, rouse
+	}
+	aLost, bGoesOn := make(chan struct{}), make(chan struct{})
+	a, asleep, rouse := begin("lost", aLost)
+	<-asleep
+	if _, err := db.Exec("DELETE FROM forebay_outbox_relays"); err != nil {
+		t.Fatal(err)
+	}
+	b, asleep2, rouse2 := begin("assigned", bGoesOn)
+	<-asleep2
+	rouse()
+	<-aLost
+	a.stop()
+	rouse2()
+	<-bGoesOn
+	drained(t, o, db, b)
+	wantValues(t, l, "t", "k", want...)
+}
+
 // A relay that dies without a word is missed after a lease.
 func TestTheDeadAreMissed(t *testing.T) {
 	t.Parallel()

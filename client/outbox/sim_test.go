@@ -12,39 +12,40 @@ import (
 	"github.com/forebaymq/forebay/client/outbox"
 )
 
-// stalls holds goroutines of relays at random steps until it lets them go: processes that stand still and do not know it.
-type stalls struct {
-	mu   sync.Mutex
-	rng  *rand.Rand
-	hold chan struct{} // closed: go on
-	open bool          // hold nobody any more
-	n    int
+// sleeper makes a relay stand still, all of it, at random steps: a process that is stopped and does not know it. While it sleeps, whoever comes by a
+// step waits.
+type sleeper struct {
+	mu    sync.Mutex
+	rng   *rand.Rand
+	awake chan struct{} // nil: it does not sleep
+	never bool          // it does not fall asleep again
+	n     int
 }
 
-func (s *stalls) at(step string) {
-	if step == "marking" || step == "settling" { // these hold a lock in the database, and whoever takes over waits for it
+func (s *sleeper) at(step string) {
+	if step == "marking" || step == "settling" { // these hold a lock in the database, for which the others would wait
 		return
 	}
 	s.mu.Lock()
-	if s.open || s.rng.IntN(5) > 0 {
-		s.mu.Unlock()
-		return
+	if s.awake == nil && !s.never && step != "tick" && s.rng.IntN(5) == 0 {
+		s.awake = make(chan struct{})
+		s.n++
 	}
-	s.n++
-	hold := s.hold
+	awake := s.awake
 	s.mu.Unlock()
-	<-hold
+	if awake != nil {
+		<-awake
+	}
 }
 
-// release lets go whom it holds; for good: it holds nobody from now on.
-func (s *stalls) release(forGood bool) {
+func (s *sleeper) wake(forGood bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.open {
-		return
+	if s.awake != nil {
+		close(s.awake)
+		s.awake = nil
 	}
-	close(s.hold)
-	s.hold, s.open = make(chan struct{}), forGood
+	s.never = s.never || forGood
 }
 
 // TestSimulation: three relays stand still at random steps and are taken for dead while they do, answers of the server are lost before and
@@ -65,13 +66,18 @@ func simulate(t *testing.T, seed uint64) {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	l := newFakeLog("t", "u")
 	l.rng, l.lose, l.drop = rand.New(rand.NewPCG(seed, 2)), 0.08, 0.05
-	s := &stalls{rng: rand.New(rand.NewPCG(seed, 3)), hold: make(chan struct{})}
-	t.Cleanup(func() { s.release(true) })
-	begin := func() *running {
-		return run(t, o, db, l, outbox.WithHook(s.at), outbox.WithBatch(1+rng.IntN(6), 1<<20))
+	type simulated struct {
+		*running
+		*sleeper
 	}
-	relays := []*running{begin(), begin(), begin()}
-	t.Cleanup(func() { s.release(true) }) // before the relays are stopped
+	begin := func() simulated {
+		s := &sleeper{rng: rand.New(rand.NewPCG(seed, rng.Uint64()))}
+		r := simulated{run(t, o, db, l, outbox.WithHook(s.at), outbox.WithBatch(1+rng.IntN(6), 1<<20)), s}
+		t.Cleanup(func() { s.wake(true) }) // before it is stopped
+		return r
+	}
+	relays := []simulated{begin(), begin(), begin()}
+	naps := 0
 	const keys, rows = 6, 240
 	want := map[string][]string{}
 	for n := 0; n < rows; {
@@ -91,14 +97,12 @@ func simulate(t *testing.T, seed uint64) {
 				t.Fatal(err)
 			}
 		case 1, 2:
-			s.release(false)
+			relays[rng.IntN(len(relays))].wake(false)
 		case 3:
 			if i := rng.IntN(9); i < len(relays) {
-				s.release(true)
+				relays[i].wake(true)
 				relays[i].stop()
-				s.mu.Lock()
-				s.open = false
-				s.mu.Unlock()
+				naps += relays[i].n
 				relays[i] = begin()
 			}
 		}
@@ -106,19 +110,24 @@ func simulate(t *testing.T, seed uint64) {
 		eventually(t, "the relays keep up", func() error {
 			st, err := o.Stats(context.Background(), db)
 			if err == nil && st.Waiting > int64(waiting) {
-				s.release(false)
 				err = fmt.Errorf("%+v", st)
 				for _, r := range relays {
+					if rng.IntN(4) == 0 {
+						r.wake(false)
+					}
 					err = fmt.Errorf("%w; %+v", err, r.Stats())
 				}
 			}
 			return err
 		})
 	}
-	s.release(true)
-	drained(t, o, db, relays...)
-	if s.n < 5 {
-		t.Errorf("%d stalls: that proves little", s.n)
+	for _, r := range relays {
+		r.wake(true)
+		naps += r.n
+	}
+	drained(t, o, db)
+	if naps < 5 {
+		t.Errorf("%d naps: that proves little", naps)
 	}
 	ids := map[string]bool{}
 	for _, topic := range []string{"t", "u"} {

@@ -141,6 +141,7 @@ func (w *worker) run(ctx context.Context) {
 			}
 			w.session = nil
 			if errors.Is(err, errNotOwner) || ctx.Err() != nil {
+				w.r.o.hook("lost")
 				return
 			}
 			if w.refused != nil { // open learns whether it counts
