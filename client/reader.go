@@ -110,7 +110,8 @@ func WithReaderPositions(positions []Position) ReaderOption {
 	}
 }
 
-// WithReaderFollow waits for more records at the end, overriding the default of ending at the heads that the partitions have when a loop begins.
+// WithReaderFollow waits for more records at the end, overriding the default of ending at the heads that the partitions have when a loop begins. A topic that
+// is deleted and made anew meanwhile ends the loop with ErrUnknownTopic, up to 10 s later.
 func WithReaderFollow() ReaderOption { return func(o *readerOptions) { o.follow = true } }
 
 // WithReaderUntil ends before this offset in each partition, overriding the default of no such bound.
@@ -151,7 +152,7 @@ func withReaderTiming(wait, refresh time.Duration) ReaderOption {
 	return func(o *readerOptions) { o.wait, o.refresh = wait, refresh }
 }
 
-// NewReader makes a reader. It asks the server nothing before its first loop.
+// NewReader makes a reader. It asks the server nothing before its first loop. The token has to permit reading the topic and describing it.
 func NewReader(c *Client, topic string, opts ...ReaderOption) (*Reader, error) {
 	o := readerOptions{
 		offset: Earliest, until: -1, pages: 8, records: api.MaxReadRecords, bytes: api.DefaultReadBytes, wait: 20 * time.Second, refresh: 500 * time.Millisecond,

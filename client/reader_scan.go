@@ -70,7 +70,7 @@ func (r *Reader) scan(ctx context.Context) (*readerScan, error) {
 		return nil, err
 	}
 	watching, endWatching := context.WithCancel(ctx)
-	if r.o.follow && (r.o.partitions == nil || len(r.o.partitions) > r.o.pages) {
+	if r.o.follow {
 		s.watcher.Go(func() { s.watch(watching) })
 	}
 	s.dispatcher.Go(func() {
@@ -278,7 +278,7 @@ func (s *readerScan) readOnce(ctx context.Context, p *readerPart, o *ReadOptions
 	}
 }
 
-// watch looks after what no read can see: partitions at their heads that have no slot to wait with, and new partitions.
+// watch looks after what no read can see: partitions at their heads that have no slot to wait with, new partitions, and whether the topic is still the same.
 func (s *readerScan) watch(ctx context.Context) {
 	for {
 		s.mu.Lock()

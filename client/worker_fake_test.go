@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -22,7 +23,9 @@ type fakeWorkerQueue struct {
 	leased  []int // sizes
 	extends int
 	wake    chan struct{}
-	asked   []string // request IDs of leases
+	asked   []string             // request IDs of leases
+	given   map[string][]Message // by request ID
+	done    map[string]bool      // receipts that were acked
 	// What goes wrong.
 	failLease, failAck, failExtend, failVisibility error
 	slowAck                                        chan struct{}
@@ -35,7 +38,7 @@ type fakeWorkerLease struct {
 }
 
 func newFakeWorkerQueue(n int64) *fakeWorkerQueue {
-	q := &fakeWorkerQueue{leases: map[string]*fakeWorkerLease{}, acked: map[int64]int{}, reasons: map[int64][]string{}, tries: map[int64]int32{}, wake: make(chan struct{}, 1)}
+	q := &fakeWorkerQueue{leases: map[string]*fakeWorkerLease{}, given: map[string][]Message{}, done: map[string]bool{}, acked: map[int64]int{}, reasons: map[int64][]string{}, tries: map[int64]int32{}, wake: make(chan struct{}, 1)}
 	for i := range n {
 		q.ready = append(q.ready, i)
 	}
@@ -59,6 +62,9 @@ func (q *fakeWorkerQueue) take(o LeaseOptions) ([]Message, error) {
 		return nil, q.failLease
 	}
 	q.lapseLocked()
+	if before := q.given[o.RequestID]; before != nil { // an answer was lost: what of it lives still
+		return slices.DeleteFunc(slices.Clone(before), func(m Message) bool { return q.leases[m.Receipt] == nil }), nil
+	}
 	n := min(o.Max, len(q.ready))
 	var out []Message
 	for _, offset := range q.ready[:n] {
@@ -71,6 +77,7 @@ func (q *fakeWorkerQueue) take(o LeaseOptions) ([]Message, error) {
 	q.ready = q.ready[n:]
 	if n > 0 {
 		q.leased = append(q.leased, n)
+		q.given[o.RequestID] = out
 	}
 	return out, nil
 }
@@ -96,7 +103,7 @@ func (q *fakeWorkerQueue) Lease(ctx context.Context, o LeaseOptions) ([]Message,
 	}
 }
 
-func (q *fakeWorkerQueue) settle(receipts []string, fn func(string, *fakeWorkerLease) SettleResult) []SettleResult {
+func (q *fakeWorkerQueue) settle(ack bool, receipts []string, fn func(string, *fakeWorkerLease) SettleResult) []SettleResult {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.lapseLocked()
@@ -104,7 +111,8 @@ func (q *fakeWorkerQueue) settle(receipts []string, fn func(string, *fakeWorkerL
 	for i, r := range receipts {
 		if l := q.leases[r]; l != nil {
 			out[i] = fn(r, l)
-		} else {
+		} else if !ack || !q.done[r] { // an ack may be repeated
+
 			out[i].Code = api.CodeLeaseLost
 		}
 		out[i].Receipt = r
@@ -127,15 +135,16 @@ func (q *fakeWorkerQueue) Ack(ctx context.Context, receipts []string) ([]SettleR
 	if err := q.failure(&q.failAck); err != nil {
 		return nil, err
 	}
-	return q.settle(receipts, func(r string, l *fakeWorkerLease) SettleResult {
+	return q.settle(true, receipts, func(r string, l *fakeWorkerLease) SettleResult {
 		delete(q.leases, r)
+		q.done[r] = true
 		q.acked[l.offset]++
 		return SettleResult{}
 	}), nil
 }
 
 func (q *fakeWorkerQueue) Nack(_ context.Context, receipts []string, o NackOptions) ([]SettleResult, error) {
-	return q.settle(receipts, func(r string, l *fakeWorkerLease) SettleResult {
+	return q.settle(false, receipts, func(r string, l *fakeWorkerLease) SettleResult {
 		delete(q.leases, r)
 		q.reasons[l.offset] = append(q.reasons[l.offset], o.Reason)
 		if o.Delay != nil {
@@ -150,7 +159,7 @@ func (q *fakeWorkerQueue) Extend(_ context.Context, receipts []string, visibilit
 	if err := q.failure(&q.failExtend); err != nil {
 		return nil, err
 	}
-	return q.settle(receipts, func(_ string, l *fakeWorkerLease) SettleResult {
+	return q.settle(false, receipts, func(_ string, l *fakeWorkerLease) SettleResult {
 		q.extends++
 		l.expires = time.Now().Add(visibility)
 		return SettleResult{}
