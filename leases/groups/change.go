@@ -116,6 +116,7 @@ func (c *Coordinator) nudge(g *group, r *request) {
 // changes makes generations until nobody asks for one.
 func (c *Coordinator) changes(g *group) {
 	for {
+		c.gather(g)
 		g.mu.Lock()
 		batch := g.mu.pending
 		g.mu.pending = nil
