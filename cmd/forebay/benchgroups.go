@@ -24,7 +24,7 @@ type benchGroupsCmd struct {
 	Partitions int           `help:"Partitions of the topic, if it is to be made." default:"10"`
 	Prefix     string        `help:"How the groups' names begin (default: one that nobody has)."`
 	Session    time.Duration `help:"Session timeout of the members, who heartbeat three times as often." default:"10s"`
-	Clients    int           `help:"Joins and heartbeats in flight at most." default:"1000"`
+	Clients    int           `help:"Joins and heartbeats in flight at most." default:"256"`
 	Backlog    int64         `help:"Records a partition of the topic has at least; what is missing is published first." default:"1000"`
 	Duration   time.Duration `help:"How long to measure each kind of load." default:"10s"`
 	Warmup     time.Duration `help:"How long to run before that." default:"2s"`

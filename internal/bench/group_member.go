@@ -52,14 +52,15 @@ func (m *benchMember) who() (client.GroupMember, []client.TopicPartition, bool) 
 }
 
 // beats makes the members join and heartbeat: few goroutines for many members. Each member calls when it is due: it joins, heartbeats at the
-// interval that it is told, lets go of what it is to let go at once, and joins again when it must.
+// interval that it is told, lets go of what it is to let go at once, and joins again when it must. Joins, which take a generation, have
+// goroutines of their own: as with members of separate processes, no session ends because others join.
 type beats struct {
 	r    *groupsRun
-	wake chan struct{} // the heap has a new first
+	wake [2]chan struct{} // the heap has a new first
 
 	mu struct {
 		sync.Mutex
-		due      dueHeap
+		due      [2]dueHeap // of heartbeats, and of joins
 		beat     *recorder
 		join     *recorder
 		answered int // members that have joined
@@ -74,7 +75,7 @@ type beats struct {
 }
 
 func newBeats(r *groupsRun) *beats {
-	b := &beats{r: r, wake: make(chan struct{}, 1)}
+	b := &beats{r: r, wake: [2]chan struct{}{make(chan struct{}, 1), make(chan struct{}, 1)}}
 	b.mu.beat, b.mu.join, b.mu.errors = newRecorder(), newRecorder(), map[string]int64{}
 	return b
 }
@@ -82,29 +83,31 @@ func newBeats(r *groupsRun) *beats {
 // start lets members call until stop, which waits. No member is due yet.
 func (b *beats) start(ctx context.Context) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
-	work := make(chan *benchMember)
 	var wg sync.WaitGroup
-	wg.Go(func() { b.dispatch(ctx, work) })
-	for range b.r.o.Clients {
-		wg.Go(func() {
-			for m := range work {
-				b.call(ctx, m)
-			}
-		})
+	for kind := range b.wake {
+		work := make(chan *benchMember)
+		wg.Go(func() { b.dispatch(ctx, kind, work) })
+		for range b.r.o.Clients {
+			wg.Go(func() {
+				for m := range work {
+					b.call(ctx, m)
+				}
+			})
+		}
 	}
 	return func() { cancel(); wg.Wait() }
 }
 
 // dispatch hands out members as they become due.
-func (b *beats) dispatch(ctx context.Context, work chan<- *benchMember) {
+func (b *beats) dispatch(ctx context.Context, kind int, work chan<- *benchMember) {
 	defer close(work)
 	for ctx.Err() == nil {
-		m, wait := b.next()
+		m, wait := b.next(kind)
 		if m == nil {
 			t := time.NewTimer(wait)
 			select {
 			case <-t.C:
-			case <-b.wake:
+			case <-b.wake[kind]:
 			case <-ctx.Done():
 			}
 			t.Stop()
@@ -118,28 +121,33 @@ func (b *beats) dispatch(ctx context.Context, work chan<- *benchMember) {
 }
 
 // next takes the first member if it is due; else it says how long there is to wait.
-func (b *beats) next() (*benchMember, time.Duration) {
+func (b *beats) next(kind int) (*benchMember, time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if len(b.mu.due) == 0 {
+	due := &b.mu.due[kind]
+	if len(*due) == 0 {
 		return nil, time.Hour
 	}
-	if wait := time.Until(b.mu.due[0].due); wait > 0 {
+	if wait := time.Until((*due)[0].due); wait > 0 {
 		return nil, wait
 	}
-	return heap.Pop(&b.mu.due).(*benchMember), 0
+	return heap.Pop(due).(*benchMember), 0
 }
 
 // put makes a member due at a time.
 func (b *beats) put(m *benchMember, at time.Time) {
+	kind := 0
+	if _, _, joined := m.who(); !joined {
+		kind = 1
+	}
 	b.mu.Lock()
 	m.due = at
-	heap.Push(&b.mu.due, m)
-	first := b.mu.due[0] == m
+	heap.Push(&b.mu.due[kind], m)
+	first := b.mu.due[kind][0] == m
 	b.mu.Unlock()
 	if first {
 		select {
-		case b.wake <- struct{}{}:
+		case b.wake[kind] <- struct{}{}:
 		default:
 		}
 	}
