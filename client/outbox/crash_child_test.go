@@ -39,12 +39,13 @@ type child struct {
 	Server   string
 	Token    string
 	Kill     string // step@n, "" = never
-	Name     string // of the consumer
 }
 
 const (
-	crashTopic = "changes"
-	crashSub   = "effects"
+	crashTopic  = "changes"
+	crashSub    = "effects"
+	queueEffect = "effect_queue" // table, and consumer of the inbox, of those who lease
+	groupEffect = "effect_group" // of the members of a group
 )
 
 // killer ends the process at the nth time that it comes by the step.
@@ -99,18 +100,43 @@ func runChild(spec string) error {
 		return r.Run(ctx)
 	case "worker":
 		return c.work(ctx, db, cl)
+	case "member":
+		return c.member(ctx, db, cl)
 	}
 	return fmt.Errorf("no role %q", c.Role)
 }
 
-// work leases records, applies them to the table effect in the transaction of the inbox, and acks.
-func (c *child) work(ctx context.Context, db *sql.DB, cl *client.Client) error {
-	at := c.killer()
+// handle applies a record to a table of effects, in the transaction of the inbox.
+func (c *child) handle(ctx context.Context, db *sql.DB, cl *client.Client, table string, at func(string)) (func(context.Context, *client.Record) error, error) {
 	box, err := inbox.New()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	topic, err := cl.GetTopic(ctx, crashTopic)
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context, r *client.Record) error {
+		at("delivered")
+		_, err := box.Do(ctx, db, table, inbox.RecordID(topic.TopicID, r), func(ctx context.Context, tx *sql.Tx) error {
+			at("inserted")
+			if err := apply(ctx, tx, table, r); err != nil {
+				return err
+			}
+			at("effect")
+			return nil
+		})
+		if err == nil {
+			at("committed")
+		}
+		return err
+	}, nil
+}
+
+// work leases records, handles and acks them.
+func (c *child) work(ctx context.Context, db *sql.DB, cl *client.Client) error {
+	at := c.killer()
+	handle, err := c.handle(ctx, db, cl, queueEffect, at)
 	if err != nil {
 		return err
 	}
@@ -120,19 +146,9 @@ func (c *child) work(ctx context.Context, db *sql.DB, cl *client.Client) error {
 			continue // the server says when it is itself again
 		}
 		for _, m := range ms {
-			at("leased")
-			_, err := box.Do(ctx, db, "effects", inbox.RecordID(topic.TopicID, &m.Record), func(ctx context.Context, tx *sql.Tx) error {
-				at("inserted")
-				if err := apply(ctx, tx, &m.Record); err != nil {
-					return err
-				}
-				at("effect")
-				return nil
-			})
-			if err != nil {
+			if err := handle(ctx, &m.Record); err != nil {
 				break // the leases lapse
 			}
-			at("committed")
 			if err := cl.Ack(ctx, crashTopic, crashSub, m.Receipt); err != nil && !errors.Is(err, client.ErrLeaseLost) {
 				break
 			}
@@ -142,13 +158,26 @@ func (c *child) work(ctx context.Context, db *sql.DB, cl *client.Client) error {
 	return nil
 }
 
+// member handles records as a member of a group. What it has handled since its last commit is delivered again when it is killed.
+func (c *child) member(ctx context.Context, db *sql.DB, cl *client.Client) error {
+	handle, err := c.handle(ctx, db, cl, groupEffect, c.killer())
+	if err != nil {
+		return err
+	}
+	consumer, err := client.NewConsumer(cl, crashSub, []string{crashTopic}, client.WithConsumerSession(time.Second), client.WithConsumerStart("earliest"))
+	if err != nil {
+		return err
+	}
+	return consumer.Run(ctx, func(ctx context.Context, r *client.GroupRecord) error { return handle(ctx, &r.Record) })
+}
+
 // apply is the effect of a change. It notes when a change does not follow the one before it.
-func apply(ctx context.Context, tx *sql.Tx, r *client.Record) error {
+func apply(ctx context.Context, tx *sql.Tx, table string, r *client.Record) error {
 	var ch change
 	if err := json.Unmarshal(r.Value, &ch); err != nil {
 		return err
 	}
-	_, err := tx.ExecContext(ctx, `UPDATE effect SET balance = balance + $2, changes = changes + 1, disorder = disorder + CASE WHEN version + 1 = $3 THEN 0 ELSE 1 END,
+	_, err := tx.ExecContext(ctx, `UPDATE `+table+` SET balance = balance + $2, changes = changes + 1, disorder = disorder + CASE WHEN version + 1 = $3 THEN 0 ELSE 1 END,
 		version = $3 WHERE account = $1`, ch.Account, ch.Amount, ch.Version)
 	return err
 }

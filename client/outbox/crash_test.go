@@ -58,9 +58,10 @@ func newBank(t *testing.T) *bank {
 	}
 	for _, s := range []string{
 		"CREATE TABLE account (account int PRIMARY KEY, balance int NOT NULL, version int NOT NULL)",
-		"CREATE TABLE effect (account int PRIMARY KEY, balance int NOT NULL, version int NOT NULL, changes int NOT NULL, disorder int NOT NULL)",
+		"CREATE TABLE effect_queue (account int PRIMARY KEY, balance int NOT NULL, version int NOT NULL, changes int NOT NULL, disorder int NOT NULL)",
 		fmt.Sprintf("INSERT INTO account SELECT n, 0, 0 FROM generate_series(0, %d) n", crashAccounts-1),
-		fmt.Sprintf("INSERT INTO effect SELECT n, 0, 0, 0, 0 FROM generate_series(0, %d) n", crashAccounts-1),
+		"INSERT INTO effect_queue SELECT account, 0, 0, 0, 0 FROM account",
+		"CREATE TABLE effect_group AS TABLE effect_queue",
 	} {
 		if _, err := b.db.Exec(s); err != nil {
 			t.Fatal(err)
@@ -201,10 +202,39 @@ func (b *bank) wantLog(t testing.TB) {
 	}
 }
 
-// wantEffects waits until everything was consumed, and checks that each change had its effect once, in order.
-func (b *bank) wantEffects(t testing.TB) {
+// wantEffects waits until the effects are as many as the changes, and checks that each change had its effect once, in order.
+func (b *bank) wantEffects(t testing.TB, table string) {
 	t.Helper()
 	eventually(t, "everything is consumed", func() error {
+		var missing int
+		err := b.db.QueryRow("SELECT (SELECT sum(version) FROM account) - (SELECT sum(changes) FROM " + table + ")").Scan(&missing)
+		if err == nil && missing > 0 {
+			err = fmt.Errorf("%d effects are missing", missing)
+		}
+		return err
+	})
+	rows, err := b.db.Query("SELECT account, a.balance, e.balance, a.version, e.changes, e.disorder FROM account a JOIN " + table + ` e USING (account)
+		WHERE (a.balance, a.version, a.version, 0) <> (e.balance, e.version, e.changes, e.disorder)`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var account, want, got, version, changes, disorder int
+		if err := rows.Scan(&account, &want, &got, &version, &changes, &disorder); err != nil {
+			t.Fatal(err)
+		}
+		t.Errorf("%s: account %d: balance %d, the effects have %d; %d changes, %d effects, %d out of order", table, account, want, got, version, changes, disorder)
+	}
+	if err := rows.Err(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// allAcked waits until the queue has nothing left: what is delivered again has no second effect then.
+func (b *bank) allAcked(t testing.TB) {
+	t.Helper()
+	eventually(t, "everything is acked", func() error {
 		s, err := b.client.GetSubscription(context.Background(), crashTopic, crashSub)
 		if err != nil {
 			return err
@@ -216,22 +246,6 @@ func (b *bank) wantEffects(t testing.TB) {
 		}
 		return nil
 	})
-	rows, err := b.db.Query(`SELECT account, a.balance, e.balance, a.version, e.changes, e.disorder FROM account a JOIN effect e USING (account)
-		WHERE (a.balance, a.version, a.version, 0) <> (e.balance, e.version, e.changes, e.disorder)`)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer rows.Close()
-	for rows.Next() {
-		var account, want, got, version, changes, disorder int
-		if err := rows.Scan(&account, &want, &got, &version, &changes, &disorder); err != nil {
-			t.Fatal(err)
-		}
-		t.Errorf("account %d: balance %d, the effects have %d; %d changes, %d effects, %d out of order", account, want, got, version, changes, disorder)
-	}
-	if err := rows.Err(); err != nil {
-		t.Fatal(err)
-	}
 }
 
 // relaySteps are where a relay may die, in their order. The second hit of settling needs a batch under way, which the kill before leaves.
@@ -266,8 +280,11 @@ func TestRelayIsKilled(t *testing.T) {
 	}
 }
 
-// workerSteps are where a consumer may die: before and within the transaction, between it and the ack, after the ack.
-var workerSteps = []string{"leased", "inserted", "effect", "committed", "acked"}
+// Where a consumer may die: before and within the transaction, between it and the ack or the commit of the offset, after the ack.
+var (
+	workerSteps = []string{"delivered", "inserted", "effect", "committed", "acked"}
+	memberSteps = []string{"delivered", "inserted", "effect", "committed"}
+)
 
 // A consumer is killed at each step. Each effect happens once.
 func TestConsumerIsKilled(t *testing.T) {
@@ -275,27 +292,36 @@ func TestConsumerIsKilled(t *testing.T) {
 	b := newBank(t)
 	rng := rand.New(rand.NewPCG(5, 5))
 	relay := b.spawn(t, "relay", "")
-	for _, step := range workerSteps {
+	for i, step := range workerSteps {
 		b.change(t, rng, 20)
-		if k := b.spawn(t, "worker", step+"@4"); !k.killed() {
-			t.Fatalf("the worker was not killed:\n%s", k.log)
+		kids := []*kid{b.spawn(t, "worker", step+"@4")}
+		if i < len(memberSteps) {
+			kids = append(kids, b.spawn(t, "member", memberSteps[i]+"@4"))
+		}
+		for _, k := range kids {
+			if !k.killed() {
+				t.Fatalf("a consumer was not killed:\n%s", k.log)
+			}
 		}
 	}
-	worker := b.spawn(t, "worker", "")
+	worker, member := b.spawn(t, "worker", ""), b.spawn(t, "member", "")
 	drained(t, b.box, b.db)
 	b.wantLog(t)
-	b.wantEffects(t)
-	worker.end(t)
-	relay.end(t)
+	b.allAcked(t)
+	b.wantEffects(t, queueEffect)
+	b.wantEffects(t, groupEffect)
+	for _, k := range []*kid{worker, member, relay} {
+		k.end(t)
+	}
 }
 
-// Two relays and three consumers are killed at random steps, over and over, while changes are made.
+// Two relays, two consumers of a queue and one of a group are killed at random steps, over and over, while changes are made.
 //
-// FOREBAY_CRASH_CHANGES sets the number of changes (default 400), FOREBAY_CRASH_SEED the seed.
+// FOREBAY_CRASH_CHANGES sets the number of changes (default 300), FOREBAY_CRASH_SEED the seed.
 func TestCrashMatrix(t *testing.T) {
 	t.Parallel()
 	seed := uint64(envInt(t, "FOREBAY_CRASH_SEED", 1))
-	changes := envInt(t, "FOREBAY_CRASH_CHANGES", 400)
+	changes := envInt(t, "FOREBAY_CRASH_CHANGES", 300)
 	b := newBank(t)
 	quiet, finish := make(chan struct{}), make(chan struct{})
 	var wg sync.WaitGroup
@@ -332,7 +358,8 @@ func TestCrashMatrix(t *testing.T) {
 		return &kills
 	}
 	relays := keep(2, "relay", append([]string{"settling"}, relaySteps...), 6)
-	workers := keep(3, "worker", workerSteps, 12)
+	workers := keep(2, "worker", workerSteps, 12)
+	members := keep(1, "member", memberSteps, 30)
 	rng := rand.New(rand.NewPCG(seed, 99))
 	for done := 0; done < changes; done += 20 {
 		b.change(t, rng, min(20, changes-done))
@@ -347,12 +374,14 @@ func TestCrashMatrix(t *testing.T) {
 	close(quiet)
 	drained(t, b.box, b.db)
 	b.wantLog(t)
-	b.wantEffects(t)
+	b.allAcked(t)
+	b.wantEffects(t, queueEffect)
+	b.wantEffects(t, groupEffect)
 	close(finish)
 	wg.Wait()
-	t.Logf("%d changes, %d relays and %d consumers killed", changes, relays.Load(), workers.Load())
-	if relays.Load() < 4 || workers.Load() < 4 {
-		t.Errorf("%d relays and %d consumers killed: that proves little", relays.Load(), workers.Load())
+	t.Logf("%d changes; killed: %d relays, %d consumers of the queue, %d of the group", changes, relays.Load(), workers.Load(), members.Load())
+	if relays.Load() < 4 || workers.Load() < 4 || members.Load() < 1 {
+		t.Error("too few were killed: that proves little")
 	}
 }
 
