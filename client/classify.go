@@ -35,6 +35,9 @@ func Classify(err error) (Outcome, string) {
 		return d.Outcome, "the producer has followed all attempts, of which the last is the cause"
 	}
 	var e *Error
+	if errors.As(err, &e) && e.Unsure {
+		return Indefinite, "the last attempt had no effect, but an earlier one may have had"
+	}
 	if errors.As(err, &e) && e.Status != 0 {
 		return classifyAnswer(e)
 	}

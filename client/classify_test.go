@@ -52,6 +52,9 @@ func TestClassify(t *testing.T) {
 		{"not built", transport(errors.Join(errNotSent, errors.New("bad method"))), Definite},
 		{"no token", transport(fmt.Errorf("%w: %w", errNoToken, errors.New("the issuer is away"))), Retriable},
 		{"something else", errors.New("boom"), Indefinite},
+		{"refused after a lost answer", &Error{Op: "x", Status: 403, Code: api.CodeForbidden, Unsure: true}, Indefinite},
+		{"overloaded after a lost answer", &Error{Op: "x", Status: 503, Code: api.CodeOverloaded, Unsure: true}, Indefinite},
+		{"given up by a producer", &DeliveryError{Outcome: Retriable, Cause: answer(403, api.CodeForbidden)}, Retriable},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {

@@ -190,6 +190,7 @@ type request struct {
 	wait            time.Duration // on top of the client's timeout
 	lastEventID     string        // of a stream
 	attempts        int           // overrides the policy where not 0
+	appends         bool          // a publish: see Error.Unsure
 }
 
 // once gives r without the permission to be sent again, for callers that bring their own retry loop.
@@ -205,26 +206,42 @@ func (c *Client) call(ctx context.Context, r *request, decode func(status int, b
 	if r.attempts > 0 {
 		policy.Attempts = r.attempts
 	}
-	return retry(ctx, policy, r.twice, func(ctx context.Context) error {
-		ctx, cancel := context.WithTimeout(ctx, c.timeout+r.wait)
-		defer cancel()
-		resp, err := c.send(ctx, r)
-		if err != nil {
-			return err
+	unsure := false
+	err := retry(ctx, policy, r.twice, func(ctx context.Context) error {
+		err := c.attempt(ctx, r, decode)
+		if outcome, _ := Classify(err); outcome == Indefinite {
+			unsure = true
 		}
-		defer resp.Body.Close()
-		body, err := readBody(resp)
-		if err != nil {
-			return &Error{Op: r.op, Status: resp.StatusCode, RequestID: resp.Header.Get("X-Request-Id"), Cause: fmt.Errorf("read answer: %w", err)}
-		}
-		if decode == nil {
-			return nil
-		}
-		if err := decode(resp.StatusCode, body); err != nil {
-			return &Error{Op: r.op, Status: resp.StatusCode, RequestID: resp.Header.Get("X-Request-Id"), Cause: fmt.Errorf("decode answer: %w", err)}
-		}
-		return nil
+		return err
 	})
+	var e *Error
+	if r.appends && unsure && errors.As(err, &e) {
+		outcome, _ := Classify(err)
+		e.Unsure = outcome != Indefinite
+	}
+	return err
+}
+
+// attempt sends r once and hands the body of a success to decode.
+func (c *Client) attempt(ctx context.Context, r *request, decode func(status int, body []byte) error) error {
+	ctx, cancel := context.WithTimeout(ctx, c.timeout+r.wait)
+	defer cancel()
+	resp, err := c.send(ctx, r)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	body, err := readBody(resp)
+	if err != nil {
+		return &Error{Op: r.op, Status: resp.StatusCode, RequestID: resp.Header.Get("X-Request-Id"), Cause: fmt.Errorf("read answer: %w", err)}
+	}
+	if decode == nil {
+		return nil
+	}
+	if err := decode(resp.StatusCode, body); err != nil {
+		return &Error{Op: r.op, Status: resp.StatusCode, RequestID: resp.Header.Get("X-Request-Id"), Cause: fmt.Errorf("decode answer: %w", err)}
+	}
+	return nil
 }
 
 // send makes one attempt. An answer that is not 2xx becomes an *Error and its body is closed.

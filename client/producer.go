@@ -408,49 +408,33 @@ func (p *Producer) setStale() {
 	p.mu.stale = true
 }
 
-// end refuses all that comes and all that waits, because a newer session exists.
+// end refuses all that comes, because a newer session exists. Each lane gives up on what it has, in its order.
 func (p *Producer) end(err error) {
 	p.mu.Lock()
-	if p.mu.fatal != nil {
-		p.mu.Unlock()
-		return
-	}
-	p.mu.fatal = err
-	close(p.ended)
-	waiting := p.takeWaitingLocked()
-	p.mu.Unlock()
-	p.budget.end(err)
-	for _, b := range waiting {
-		p.fail(b, Definite, err)
+	defer p.mu.Unlock()
+	if p.mu.fatal == nil {
+		p.mu.fatal = err
+		close(p.ended)
+		p.hurryLocked(err)
 	}
 }
 
 // stopAt refuses all that comes and all that waits, because a record failed. What is under way goes on.
 func (p *Producer) stopAt(failure error) {
 	p.mu.Lock()
-	if p.mu.stopped != nil {
-		p.mu.Unlock()
-		return
-	}
-	p.mu.stopped = failure
-	waiting := p.takeWaitingLocked()
-	p.mu.Unlock()
-	p.budget.end(ErrProducerStopped)
-	for _, b := range waiting {
-		b.last = failure
-		p.fail(b, Definite, ErrProducerStopped)
+	defer p.mu.Unlock()
+	if p.mu.stopped == nil {
+		p.mu.stopped = failure
+		p.hurryLocked(ErrProducerStopped)
 	}
 }
 
-// takeWaitingLocked takes the batches away from the lanes that have not begun with them.
-func (p *Producer) takeWaitingLocked() []*producerBatch {
-	var waiting []*producerBatch
+// hurryLocked wakes whoever waits for room or lingers.
+func (p *Producer) hurryLocked(err error) {
+	p.budget.end(err)
 	for _, l := range p.mu.lanes {
 		p.sealLocked(l)
-		waiting = append(waiting, l.sealed...)
-		l.sealed = nil
 	}
-	return waiting
 }
 
 // finish makes the outcome of a batch known.

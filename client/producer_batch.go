@@ -24,7 +24,8 @@ func (d *Delivery) Done() <-chan struct{} { return d.b.done }
 // goes on with it.
 //
 // The offset is -1 where the producer learned that the record is stored, but not where: the answers were lost until the deadline had
-// passed, or an earlier run of a producer that uses SendAt had stored it.
+// passed, or an earlier run of a producer that uses SendAt had stored it. The partition is -1, too, where the producer does not know the
+// topic's.
 func (d *Delivery) Wait(ctx context.Context) (Position, error) {
 	select {
 	case <-d.b.done:

@@ -116,18 +116,21 @@ func (p *Producer) deliver(b *producerBatch) {
 	}
 }
 
-// hold waits while the server wants to be left alone, up to the batch's deadline, and gives an error when the producer is at its end.
+// hold waits while the server wants to be left alone, up to the batch's deadline. It gives an error where the batch has to be given up because
+// the producer is at its end.
 func (p *Producer) hold(b *producerBatch) error {
 	for {
 		p.mu.Lock()
-		until := p.mu.notBefore
-		err := p.mu.fatal
+		until, fatal, stopped := p.mu.notBefore, p.mu.fatal, p.mu.stopped
 		p.mu.Unlock()
-		if err != nil {
-			return err
-		}
-		if err := context.Cause(p.ctx); err != nil {
-			return err
+		switch {
+		case fatal != nil:
+			return fatal
+		case stopped != nil && b.attempts == 0:
+			b.last = stopped
+			return ErrProducerStopped
+		case p.ctx.Err() != nil:
+			return context.Cause(p.ctx)
 		}
 		wait := min(time.Until(until), time.Until(b.deadline))
 		if wait <= 0 {
@@ -376,8 +379,10 @@ func hasFields(err error) bool {
 func (p *Producer) giveUp(b *producerBatch, reason error) {
 	if !b.unknown {
 		outcome := Definite
-		if last, _ := Classify(b.last); reason != nil && !errors.Is(reason, ErrFenced) && (b.last == nil || last == Retriable) {
-			outcome = Retriable
+		if errors.Is(reason, ErrDeliveryDeadline) || errors.Is(reason, ErrProducerClosed) {
+			if last, _ := Classify(b.last); b.last == nil || last == Retriable {
+				outcome = Retriable
+			}
 		}
 		p.fail(b, outcome, reason)
 		return

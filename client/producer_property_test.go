@@ -8,6 +8,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,6 +20,7 @@ type sentRecord struct {
 	value string
 	at    Position
 	err   error
+	taken bool // by Send
 }
 
 // checkSent holds outcomes against the log. It returns what is wrong.
@@ -97,16 +99,16 @@ func TestCheckSent(t *testing.T) {
 		sent []sentRecord
 		ok   bool
 	}{
-		"good":                  {[]string{"a:1", "b:1", "a:2"}, []sentRecord{{"a:1", Position{0, 0}, nil}, {"a:2", Position{0, 2}, nil}, {"b:1", Position{0, -1}, unknown}}, true},
-		"lost":                  {nil, []sentRecord{{"a:1", Position{0, 0}, nil}}, false},
-		"twice":                 {[]string{"a:1", "a:1"}, []sentRecord{{"a:1", Position{0, 0}, nil}}, false},
-		"somewhere else":        {[]string{"b:1", "a:1"}, []sentRecord{{"a:1", Position{0, 0}, nil}, {"b:1", Position{0, 0}, nil}}, false},
-		"swapped":               {[]string{"a:2", "a:1"}, []sentRecord{{"a:1", Position{0, 1}, nil}, {"a:2", Position{0, 0}, nil}}, false},
-		"swapped, one unknown":  {[]string{"a:2", "a:1"}, []sentRecord{{"a:1", Position{}, unknown}, {"a:2", Position{0, 0}, nil}}, false},
-		"refused, yet there":    {[]string{"a:1"}, []sentRecord{{"a:1", Position{}, definite}}, false},
-		"unknown, there twice":  {[]string{"a:1", "a:1"}, []sentRecord{{"a:1", Position{}, unknown}}, false},
-		"unknown, not there":    {nil, []sentRecord{{"a:1", Position{}, unknown}}, true},
-		"refused and not there": {nil, []sentRecord{{"a:1", Position{}, definite}}, true},
+		"good":                  {[]string{"a:1", "b:1", "a:2"}, []sentRecord{{"a:1", Position{0, 0}, nil, true}, {"a:2", Position{0, 2}, nil, true}, {"b:1", Position{0, -1}, unknown, true}}, true},
+		"lost":                  {nil, []sentRecord{{"a:1", Position{0, 0}, nil, true}}, false},
+		"twice":                 {[]string{"a:1", "a:1"}, []sentRecord{{"a:1", Position{0, 0}, nil, true}}, false},
+		"somewhere else":        {[]string{"b:1", "a:1"}, []sentRecord{{"a:1", Position{0, 0}, nil, true}, {"b:1", Position{0, 0}, nil, true}}, false},
+		"swapped":               {[]string{"a:2", "a:1"}, []sentRecord{{"a:1", Position{0, 1}, nil, true}, {"a:2", Position{0, 0}, nil, true}}, false},
+		"swapped, one unknown":  {[]string{"a:2", "a:1"}, []sentRecord{{"a:1", Position{}, unknown, true}, {"a:2", Position{0, 0}, nil, true}}, false},
+		"refused, yet there":    {[]string{"a:1"}, []sentRecord{{"a:1", Position{}, definite, true}}, false},
+		"unknown, there twice":  {[]string{"a:1", "a:1"}, []sentRecord{{"a:1", Position{}, unknown, true}}, false},
+		"unknown, not there":    {nil, []sentRecord{{"a:1", Position{}, unknown, true}}, true},
+		"refused and not there": {nil, []sentRecord{{"a:1", Position{}, definite, true}}, true},
 		"never sent":            {[]string{"a:1"}, nil, false},
 	} {
 		if faults := checkSent([][]string{c.log}, c.sent, false); (len(faults) == 0) != c.ok {
@@ -179,6 +181,26 @@ func runProducer(t *testing.T, seed uint64) map[Outcome]int {
 	if odds(6) {
 		opts = append(opts, WithProducerStopOnFailure())
 	}
+	var calls struct {
+		sync.Mutex
+		last map[string]int
+		n    int
+	}
+	calls.last = map[string]int{}
+	called := odds(2)
+	if called {
+		opts = append(opts, WithProducerCallback(func(r Record, _ Position, _ error) {
+			calls.Lock()
+			defer calls.Unlock()
+			calls.n++
+			lane, number, _ := strings.Cut(r.ID, ":")
+			n, _ := strconv.Atoi(number)
+			if before, ok := calls.last[lane]; ok && n <= before {
+				t.Errorf("the callback for %s comes behind that for number %d", r.ID, before)
+			}
+			calls.last[lane] = n
+		}))
+	}
 	p, err := NewProducer(s.client(), "t", opts...)
 	if err != nil {
 		t.Fatal(err)
@@ -231,6 +253,17 @@ func runProducer(t *testing.T, seed uint64) map[Outcome]int {
 		t.Errorf("%d bytes of the buffer are still in use", n)
 	}
 
+	taken := 0
+	for _, list := range sent {
+		for _, r := range list {
+			if r.taken {
+				taken++
+			}
+		}
+	}
+	if called && calls.n != taken {
+		t.Errorf("the callback was called %d times for %d records", calls.n, taken)
+	}
 	var all []sentRecord
 	counts := map[Outcome]int{}
 	for _, list := range sent {
@@ -278,14 +311,14 @@ func sendRecords(t *testing.T, p *Producer, rng *rand.Rand, sender, partitions i
 			lane = fmt.Sprint(sender, ".all")
 		}
 		value := fmt.Sprint(lane, ":", number)
-		r.Value, r.Kind = []byte(value), KindText
+		r.Value, r.Kind, r.ID = []byte(value), KindText, value
 		ctx, cancel := t.Context(), context.CancelFunc(func() {})
 		if rng.IntN(10) == 0 {
 			ctx, cancel = context.WithTimeout(ctx, time.Duration(rng.IntN(50))*time.Millisecond)
 		}
 		d, err := p.Send(ctx, r)
 		cancel()
-		sent = append(sent, sentRecord{value: value, err: err})
+		sent = append(sent, sentRecord{value: value, err: err, taken: err == nil})
 		if err != nil {
 			if outcome, _ := Classify(err); outcome != Definite && outcome != Retriable {
 				t.Errorf("Send failed as %s: %v", outcome, err)

@@ -60,7 +60,7 @@ func (c *Client) PublishPrepared(ctx context.Context, topic string, p *Prepared)
 	r := &request{
 		op: "publish to " + topic, method: http.MethodPost, path: topicPath(topic) + "/records",
 		body: p.Body, contentType: p.ContentType, contentEncoding: p.ContentEncoding, accept: p.ContentType,
-		twice: repeatable(p.Idempotent),
+		twice: repeatable(p.Idempotent), appends: true,
 	}
 	var result *PublishResult
 	err := c.call(ctx, r, func(_ int, body []byte) (err error) {
@@ -92,7 +92,7 @@ func (c *Client) PublishTopics(ctx context.Context, topics []TopicRecords, produ
 	r := &request{
 		op: "publish to several topics", method: http.MethodPost, path: "/v1/records",
 		body: body, contentType: contentProtobuf, contentEncoding: encoding, accept: contentProtobuf,
-		twice: repeatable(producer != nil),
+		twice: repeatable(producer != nil), appends: true,
 	}
 	var result *PublishTopicsResult
 	err = c.call(ctx, r, func(_ int, body []byte) (err error) {
