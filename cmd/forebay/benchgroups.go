@@ -24,7 +24,7 @@ type benchGroupsCmd struct {
 	Partitions int           `help:"Partitions of the topic, if it is to be made." default:"10"`
 	Prefix     string        `help:"How the groups' names begin (default: one that nobody has)."`
 	Session    time.Duration `help:"Session timeout of the members, who heartbeat three times as often." default:"10s"`
-	Clients    int           `help:"Joins and heartbeats in flight at most." default:"256"`
+	Clients    int           `help:"Joins in flight at most, and heartbeats. A join waits for others of its group now and then: with too few in flight those others cannot come." default:"4096"`
 	Backlog    int64         `help:"Records a partition of the topic has at least; what is missing is published first." default:"1000"`
 	Duration   time.Duration `help:"How long to measure each kind of load." default:"10s"`
 	Warmup     time.Duration `help:"How long to run before that." default:"2s"`
@@ -43,11 +43,14 @@ type benchGroupsCmd struct {
 	Progress   bool          `help:"Show progress on standard error, if it is a terminal." default:"true" negatable:""`
 }
 
+// idleConnections are kept for what is to come: a wave of joins needs many for a moment, which would count as memory of the groups after it.
+const idleConnections = 256
+
 func (c *benchGroupsCmd) Run(ctx context.Context, e *env) error {
 	var opts []client.Option
 	if c.Transport == "lean" && !c.H2C && strings.HasPrefix(c.Server, "http://") {
 		opts = append(opts, client.WithHTTPClient(&http.Client{
-			Transport: &bench.Transport{}, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+			Transport: &bench.Transport{MaxIdle: idleConnections}, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		}))
 	}
 	cl, err := c.once(e, opts...)

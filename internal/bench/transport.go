@@ -19,7 +19,8 @@ import (
 // write and one read a request, in the caller's goroutine, where net/http's own hands each request to two others. It takes what Forebay
 // answers: one response a request, of known length or chunked. It does not retry: a request on a connection that the server has closed fails.
 type Transport struct {
-	Dial func(ctx context.Context, network, address string) (net.Conn, error) // default: net.Dialer
+	Dial    func(ctx context.Context, network, address string) (net.Conn, error) // default: net.Dialer
+	MaxIdle int                                                                  // connections that are kept while nobody needs them; 0 = all
 
 	mu struct {
 		sync.Mutex
@@ -290,7 +291,7 @@ func (b *wireBody) release() {
 	w.used = time.Now()
 	w.t.mu.Lock()
 	defer w.t.mu.Unlock()
-	if w.t.mu.closed {
+	if w.t.mu.closed || w.t.MaxIdle > 0 && len(w.t.mu.idle) >= w.t.MaxIdle {
 		_ = w.conn.Close()
 		return
 	}

@@ -172,3 +172,33 @@ func TestTransportCarriesTheClient(t *testing.T) {
 		t.Errorf("%s: %v", outcome, err)
 	}
 }
+
+// TestTransportKeepsFewIdleConnections: a wave of requests needs many connections, and leaves no more of them than it is told.
+func TestTransportKeepsFewIdleConnections(t *testing.T) {
+	const all, keep = 8, 3
+	var here sync.WaitGroup
+	here.Add(all)
+	s := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		here.Done()
+		here.Wait() // all are under way at once
+	}))
+	defer s.Close()
+	tr := &Transport{MaxIdle: keep}
+	defer tr.CloseIdleConnections()
+	c := &http.Client{Transport: tr}
+	var wg sync.WaitGroup
+	for range all {
+		wg.Go(func() {
+			resp, err := c.Get(s.URL)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			_ = resp.Body.Close()
+		})
+	}
+	wg.Wait()
+	if n := len(tr.mu.idle); n != keep {
+		t.Errorf("%d connections are idle", n)
+	}
+}
