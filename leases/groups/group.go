@@ -22,8 +22,9 @@ type group struct {
 		state   *journal.GroupState // of the newest generation that this node has seen; never changed
 		shares  *shares             // of state, or of an earlier one
 		offsets map[journal.GroupPartition]journal.GroupOffset
-		lent    bool  // others read offsets without the lock
-		watched int64 // Unix ms: when the topics were last looked at
+		lent    bool   // others read offsets without the lock
+		life    uint64 // of Redis, in which what it has of the group was compared with the journal
+		watched int64  // Unix ms: when the topics were last looked at
 
 		pending  []*request // for the next generation
 		changing bool       // somebody makes one
@@ -105,17 +106,9 @@ func (c *Coordinator) look(ctx context.Context, g *group, claimed int64, beat bo
 		if have != nil {
 			known = have.Generation
 		}
-		l, err := c.o.Store.Look(ctx, g.meta.ID, known, beat, members...)
+		l, newest, err := c.inspect(ctx, g, known, &claimed, beat, members...)
 		if err != nil {
 			return nil, nil, err
-		}
-		newest := known
-		if l.Found && l.Generation >= known && l.Generation < claimed {
-			// Redis may have lost what it had. Or the claim is made up: the journal knows.
-			if newest, err = c.journalled(ctx, g); err != nil {
-				return nil, nil, err
-			}
-			claimed = min(claimed, newest)
 		}
 		if l.Found && l.Generation >= newest {
 			if l.Generation == known {
@@ -136,6 +129,37 @@ func (c *Coordinator) look(ctx context.Context, g *group, claimed int64, beat bo
 		if err := c.change(ctx, g, &request{why: whyLost, needed: lost}); err != nil {
 			return nil, nil, err
 		}
+	}
+}
+
+// inspect asks Redis, and gives the newest generation that this node knows of: known, or a later one. A Redis that was rolled back shows a generation
+// that is over. Whoever knows a later one is not deceived; so in each of its lives, what it has of a group is compared with the journal
+// once, and so it is when the caller claims to have heard of a later generation.
+func (c *Coordinator) inspect(ctx context.Context, g *group, known int64, claimed *int64, beat bool, members ...string) (l *store.GroupLook, newest int64, err error) {
+	for {
+		life := c.o.Store.Life()
+		if l, err = c.o.Store.Look(ctx, g.meta.ID, known, beat, members...); err != nil {
+			return nil, 0, err
+		}
+		if c.o.Store.Life() != life {
+			continue // it is not known which one has answered
+		}
+		g.mu.Lock()
+		compared := g.mu.life == life
+		g.mu.Unlock()
+		if !l.Found || l.Generation < known || compared && l.Generation >= *claimed {
+			return l, known, nil
+		}
+		if newest, err = c.journalled(ctx, g); err != nil {
+			return nil, 0, err
+		}
+		*claimed = min(*claimed, newest) // it may be made up
+		if l.Generation >= newest {
+			g.mu.Lock()
+			g.mu.life = life
+			g.mu.Unlock()
+		}
+		return l, max(known, newest), nil
 	}
 }
 

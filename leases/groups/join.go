@@ -105,7 +105,8 @@ func (c *Coordinator) renew(ctx context.Context, g *group, m *journal.GroupMembe
 	if have != nil {
 		known = have.Generation
 	}
-	l, err := c.o.Store.Look(ctx, g.meta.ID, known, true, m.ID)
+	claimed := int64(0)
+	l, newest, err := c.inspect(ctx, g, known, &claimed, true, m.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -116,7 +117,7 @@ func (c *Coordinator) renew(ctx context.Context, g *group, m *journal.GroupMembe
 		}
 		g.adopt(s)
 	}
-	if !l.Found || s == nil || l.Generation < s.Generation || l.Expires[0] == 0 {
+	if !l.Found || s == nil || l.Generation < max(newest, s.Generation) || l.Expires[0] == 0 {
 		return nil, nil
 	}
 	was := memberOf(s, m.ID)

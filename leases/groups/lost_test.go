@@ -115,6 +115,47 @@ func TestRedisIsRolledBack(t *testing.T) {
 	})
 }
 
+// Redis is rolled back, and neither the node nor the member that asks it has heard of what came since: the journal has.
+func TestRolledBackRedisDeceivesNobody(t *testing.T) {
+	for _, ask := range []string{"heartbeat", "join", "commit"} {
+		t.Run(ask, func(t *testing.T) {
+			bubble(t, func(t *testing.T, f *fabric) {
+				n := f.node()
+				n.makeTopic("orders", 4)
+				n.publish("orders", 0, "a")
+				a := n.peer("g", "orders").join()
+				var key string
+				dump := map[string]string{}
+				for _, k := range f.redis.Keys() {
+					if fields, err := f.redis.HKeys(k); err == nil && k[len(k)-2:] == ":s" {
+						key = k
+						for _, field := range fields {
+							dump[field] = f.redis.HGet(k, field)
+						}
+					}
+				}
+				b := n.peer("g", "orders").join()
+				f.redis.Del(key)
+				for field, v := range dump {
+					f.redis.HSet(key, field, v)
+				}
+				a.n = f.node() // it has seen nothing
+				switch ask {
+				case "heartbeat":
+					if _, err := a.tryBeat(); err == nil && a.generation <= b.generation {
+						t.Fatalf("it is told generation %d after %d", a.generation, b.generation)
+					}
+				case "commit":
+					wantCode(t, a.commit(TopicPartition{"orders", 0}), api.CodeStaleGeneration)
+				}
+				if a.join(); a.generation <= b.generation {
+					t.Fatalf("it joins generation %d after %d", a.generation, b.generation)
+				}
+			})
+		})
+	}
+}
+
 // A node dies at each step of a generation. Whoever comes next goes on, and the old members with it.
 func TestCoordinatorDies(t *testing.T) {
 	for _, step := range []string{"after the fence", "after the write"} {

@@ -17,8 +17,8 @@ import (
 
 // GroupStore keeps in Redis what a consumer group is in its present generation, and the sessions of its members. All of it is a copy of what the journal
 // has, but for the sessions; a group of which Redis has nothing is built anew from the journal. Everything of a group is in one hash, so that it is
-// lost as a whole or not at all, and only a later generation takes the place of one. So nothing here has to know in which life of
-// Redis it was written.
+// lost as a whole or not at all, and only a later generation takes the place of one. What another life of Redis has may be of a
+// generation that is over: whoever looks compares it with the journal.
 type GroupStore struct {
 	s    *Store
 	m    *groupMetrics
@@ -69,6 +69,9 @@ const (
 	keyGroupPositions = ":p"
 	keyGroupLock      = ":l"
 )
+
+// Life counts the Redis processes that were met, as Store.Life does.
+func (g *GroupStore) Life() uint64 { return g.s.Life() }
 
 func (g *GroupStore) slotPrefix(slot uint64) string {
 	return "fb:{" + g.s.o.Fabric + ".g" + strconv.FormatUint(slot, 10) + "}:"
