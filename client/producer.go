@@ -21,6 +21,8 @@ import (
 //     Indefinite may be stored, once.
 //   - Records of one key, and records of one partition, are stored in the order in which Send took them, through all retries. Records
 //     without a key and a partition are spread over the partitions, a batch at a time; where the topic has one partition, they have an order too.
+//   - One thing can double a record: the topic's number of partitions is raised while a request is unanswered. Repeated after that, a key's
+//     record goes to another partition, where the server cannot recognise it.
 //   - Memory is bounded: Send waits while records of 64 MiB (WithProducerBuffer) have no outcome.
 //   - A server that is at its limit slows the producer down. Nothing is dropped for it before its deadline.
 //
