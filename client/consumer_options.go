@@ -29,13 +29,13 @@ const (
 	FailureSkip                       // go on behind it, and commit it
 )
 
-// GapAction is what becomes of a partition of which retention has deleted records before the group read them.
+// GapAction is what becomes of a partition of which retention has deleted records before a group, or a Reader, has read them.
 type GapAction uint8
 
 // The actions.
 const (
-	GapStop GapAction = iota // end the consumer with a *GapError
-	GapSkip                  // go on at the first record that is still there, and commit that
+	GapStop GapAction = iota // end the consumer with a *GapError, the Reader's loop with an *OutOfRangeError
+	GapSkip                  // go on at the first record that is still there, and, of a group, commit that
 )
 
 type consumerOptions struct {
