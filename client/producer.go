@@ -52,7 +52,8 @@ import (
 //
 // # Sessions
 //
-// The first Send starts a session and learns the topic's partitions. With an ID of its own (WithProducerID) a newer Producer fences this
+// The first Send starts a session and learns the topic's partitions; their number is looked at every 5 minutes, and when the server says
+// something that it explains. With an ID of its own (WithProducerID) a newer Producer fences this
 // one, in this process or another: it ends, and everything pending fails with ErrFenced. One ID belongs to one Producer at a time.
 //
 // Where the token does not permit to describe the topic, the partitions are unknown and all records share one lane.
@@ -75,7 +76,8 @@ type Producer struct {
 		open       bool // the topic and the session are known
 		stale      bool // the topic is to be looked at again
 		opening    *producerOpening
-		partitions int // of the topic; 0 = unknown
+		partitions int       // of the topic; 0 = unknown
+		looked     time.Time // when the topic was looked at, or is being looked at, last
 		lanes      []*producerLane
 		width      int   // of lanes, how many are in use
 		sticky     int32 // partition of records without a key
@@ -153,6 +155,9 @@ func (p *Producer) Publish(ctx context.Context, r Record) (Position, error) {
 func (p *Producer) Positions(ctx context.Context) ([]ProducerPosition, error) {
 	return p.c.ProducerPositions(ctx, p.o.id, p.topic)
 }
+
+// Buffered gives how many bytes the records take, about, that have no outcome yet.
+func (p *Producer) Buffered() int64 { return p.budget.inUse() }
 
 // Flush sends what Send has taken without waiting for more, and waits until all of it has an outcome. It returns the first failure since
 // Flush or Close last told of one, with the number of records that failed since; or the end of the context.
@@ -273,6 +278,8 @@ func (p *Producer) accept(r *Record, position *int64, size int64) (d *Delivery, 
 	if p.mu.stale {
 		return nil, false, errTopicStale
 	}
+	now := time.Now()
+	p.lookLocked(now)
 	if err := p.placeLocked(position); err != nil {
 		return nil, false, err
 	}
@@ -287,7 +294,6 @@ func (p *Producer) accept(r *Record, position *int64, size int64) (d *Delivery, 
 	}
 	l := p.mu.lanes[max(partition, 0)%int32(p.mu.width)]
 	encoded := sizeRecord(placed)
-	now := time.Now()
 	// A batch has one deadline, that of its first record. Where a lane is held up, the later ones must not lose more than a tenth of their time.
 	if l.open != nil && (len(l.open.encoded)+encoded+8 > p.o.batchBytes || now.Sub(l.open.created) > max(p.o.deadline/10, p.o.linger)) {
 		p.sealLocked(l)

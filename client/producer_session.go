@@ -10,6 +10,9 @@ import (
 	"github.com/forebaymq/forebay/api"
 )
 
+// lookAgain is how long the number of the topic's partitions is taken for granted.
+const lookAgain = 5 * time.Minute
+
 // resolveTime bounds the question what became of a request whose deadline has passed.
 const resolveTime = 5 * time.Second
 
@@ -67,7 +70,7 @@ func (p *Producer) runOpening(o *producerOpening, again bool) {
 	defer p.mu.Unlock()
 	p.mu.opening = nil
 	if o.err = err; err == nil {
-		p.mu.partitions, p.mu.open, p.mu.stale = partitions, true, false
+		p.mu.partitions, p.mu.open, p.mu.stale, p.mu.looked = partitions, true, false, time.Now()
 		if !again {
 			p.mu.epoch, p.mu.next, p.mu.accepted = s.epoch, s.next, s.accepted
 		}
@@ -103,6 +106,23 @@ func (p *Producer) learnTopic(ctx context.Context) (int, error) {
 		return 0, nil
 	}
 	return 0, err
+}
+
+// lookLocked has the topic looked at beside the records, when it is time. Only where it has changed, they are held up. With SendAt it must
+// not change.
+func (p *Producer) lookLocked(now time.Time) {
+	if now.Sub(p.mu.looked) < lookAgain || p.mu.partitions == 0 || p.mu.positioned {
+		return
+	}
+	p.mu.looked = now
+	known := p.mu.partitions
+	p.goroutines.Add(1)
+	go func() {
+		defer p.goroutines.Done()
+		if n, err := p.learnTopic(p.openCtx); err == nil && n > 0 && n != known {
+			p.setStale()
+		}
+	}()
 }
 
 type producerStart struct {

@@ -165,6 +165,27 @@ func TestProducerMorePartitions(t *testing.T) {
 	})
 }
 
+// TestProducerLooksAgain: new partitions are used within minutes, without anything that fails first.
+func TestProducerLooksAgain(t *testing.T) {
+	inBubble(t, 1, producerFaults{}, nil, func(t *producerTest) {
+		t.send("a")
+		t.s.mu.Lock()
+		t.s.mu.partitions = 3
+		t.s.mu.Unlock()
+		for range 3 * 6 {
+			if _, err := t.p.Publish(t.Context(), textRecord("", "x")); err != nil {
+				t.Fatal(err)
+			}
+			_ = nap(t.Context(), time.Minute)
+		}
+		for q := range 3 {
+			if n := len(t.s.values(q)); n < 3 {
+				t.Errorf("partition %d has %d records", q, n)
+			}
+		}
+	})
+}
+
 // TestProducerStaleWhileWaiting: a record that waits for room while the topic turns out to have changed is placed as the topic is then.
 func TestProducerStaleWhileWaiting(t *testing.T) {
 	inBubble(t, 1, producerFaults{}, []ProducerOption{WithProducerBuffer(1)}, func(t *producerTest) {
