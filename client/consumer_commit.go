@@ -157,8 +157,11 @@ func (w *commitWork) send(ctx context.Context, me GroupMember, work []commitProg
 	return nil
 }
 
-// commitTimeout is how long one commit may take. One that hangs holds up those that come after it, so what must be committed waits for several.
-func (c *Consumer) commitTimeout() time.Duration { return max(c.o.session, 5*time.Second) }
+// commitTimeout is how long one commit, or one join, may take: both wait for the log. One that hangs holds up what comes after it, so what must be
+// committed waits for several.
+func (c *Consumer) commitTimeout() time.Duration {
+	return min(max(c.o.session, 5*time.Second), 20*time.Second)
+}
 
 func (w *commitWork) sendOnce(ctx context.Context, me GroupMember, work []commitProgress) error {
 	c := w.c

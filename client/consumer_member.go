@@ -28,8 +28,7 @@ const (
 
 // Bounds of what is waited for.
 const (
-	consumerJoinTimeout  = 20 * time.Second // of one attempt: a generation that begins waits for the log
-	consumerJoinPause    = 5 * time.Second  // between joins, at most
+	consumerJoinPause    = 5 * time.Second // between joins, at most
 	consumerFirstPause   = 50 * time.Millisecond
 	consumerBeatAtLeast  = 500 * time.Millisecond // for one heartbeat
 	consumerReadPause    = 2 * time.Second        // between reads that fail, at most
@@ -74,10 +73,10 @@ func (l *memberWork) join(ctx context.Context) {
 	}
 	c.mu.Lock()
 	c.mu.tried = true
-	timeout, lapses := consumerJoinTimeout, time.Duration(0)
+	timeout, lapses := c.commitTimeout(), time.Duration(0)
 	if c.mu.member == memberRejoining {
 		lapses = max(0, time.Until(c.mu.deadline))
-		timeout = min(timeout, lapses)
+		timeout = min(timeout, lapses) // what is owned is lost by then
 	}
 	c.mu.Unlock()
 	// One that was sent is waited for, if need be beyond the end of ctx: a server that takes it up after the leave that is to follow would have a member

@@ -2,7 +2,10 @@ package node
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
+	"net/http"
 	"strconv"
 	"sync"
 	"testing"
@@ -85,15 +88,7 @@ func TestConsumersOfAGroup(t *testing.T) {
 	assigned := make(chan []client.GroupOffset, 100)
 	first, firstEnded := run()
 	second, secondEnded := run(client.WithConsumerOnAssigned(func(p []client.GroupOffset) { assigned <- p }))
-	wait := func(what string, ch <-chan []client.GroupOffset) {
-		t.Helper()
-		select {
-		case <-ch:
-		case <-time.After(20 * time.Second):
-			t.Fatalf("%s: not within 20 s; %+v %+v", what, first.Stats(), second.Stats())
-		}
-	}
-	wait("the second consumer gets something", assigned)
+	receive(t, assigned, "the second consumer gets something")
 	send(1000)
 	if err := first.Close(); err != nil {
 		t.Error(err)
@@ -102,11 +97,7 @@ func TestConsumersOfAGroup(t *testing.T) {
 		t.Error(err)
 	}
 	send(1000)
-	select {
-	case <-got.all:
-	case <-time.After(20 * time.Second):
-		t.Fatalf("not all within 20 s: %+v", second.Stats())
-	}
+	receive(t, got.all, "all is handled")
 	if err := second.Close(); err != nil {
 		t.Error(err)
 	}
@@ -137,5 +128,133 @@ func TestConsumersOfAGroup(t *testing.T) {
 	g, err := c.GetGroup(t.Context(), "billing")
 	if err != nil || len(g.Members) != 0 {
 		t.Errorf("%+v, %v", g, err)
+	}
+}
+
+// gate is a transport that can be shut: requests then wait until it is opened, which breaks them.
+type gate struct {
+	base http.RoundTripper
+	mu   sync.Mutex
+	shut chan struct{} // closed when it is opened; nil = it is open
+}
+
+func (g *gate) close() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.shut = make(chan struct{})
+}
+
+func (g *gate) open() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	close(g.shut)
+	g.shut = nil
+}
+
+func (g *gate) RoundTrip(r *http.Request) (*http.Response, error) {
+	g.mu.Lock()
+	shut := g.shut
+	g.mu.Unlock()
+	if shut == nil {
+		return g.base.RoundTrip(r)
+	}
+	select {
+	case <-shut:
+		return nil, io.ErrUnexpectedEOF
+	case <-r.Context().Done():
+		return nil, r.Context().Err()
+	}
+}
+
+// TestConsumerThatStalls: nothing of a consumer comes through for longer than its session. It knows by itself, another one has its partitions, what it
+// would commit under its old generation is refused, and it is back when it can be.
+func TestConsumerThatStalls(t *testing.T) {
+	config := embedded(t.TempDir())
+	config.EmbeddedRedis = true
+	n := start(t, config)
+	c := connect(t, n, "acme")
+	partitions := 2
+	if _, _, err := c.PutTopic(t.Context(), "orders", client.TopicSettings{Partitions: &partitions}); err != nil {
+		t.Fatal(err)
+	}
+	publish(t, c, 100)
+	transport := &http.Transport{}
+	t.Cleanup(transport.CloseIdleConnections)
+	g := &gate{base: transport}
+	got := newConsumed(100)
+	lost, assigned := make(chan []client.TopicPartition, 100), make(chan []client.GroupOffset, 100)
+	run := func(c *client.Client, handle func(context.Context, *client.GroupRecord) error, opts ...client.ConsumerOption) (*client.Consumer, chan error) {
+		opts = append(opts, client.WithConsumerStart("earliest"), client.WithConsumerSession(time.Second), client.WithConsumerCommit(50*time.Millisecond, 0))
+		k, err := client.NewConsumer(c, "billing", []string{"orders"}, opts...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = k.Close() })
+		ended := make(chan error, 1)
+		go func() { ended <- k.Run(t.Context(), handle) }()
+		return k, ended
+	}
+	inHandler, causes := make(chan struct{}, 100), make(chan error, 100)
+	stuck, stuckEnded := run(connect(t, n, "acme", client.WithHTTPClient(&http.Client{Transport: g})), func(ctx context.Context, _ *client.GroupRecord) error {
+		select {
+		case <-got.all: // all was handled by the other one
+			return nil
+		default:
+		}
+		inHandler <- struct{}{}
+		<-ctx.Done()
+		causes <- context.Cause(ctx)
+		return nil
+	}, client.WithConsumerOnLost(func(p []client.TopicPartition) { lost <- p }), client.WithConsumerOnAssigned(func(p []client.GroupOffset) { assigned <- p }))
+	receive(t, inHandler, "a handler runs")
+	receive(t, assigned, "it has partitions")
+	old := stuck.Stats().Generation
+	g.close()
+	receive(t, lost, "the first partition is lost")
+	receive(t, lost, "the second partition is lost")
+	if err := receive(t, causes, "its handler has ended"); !errors.Is(err, client.ErrPartitionLost) {
+		t.Error(err)
+	}
+	other, otherEnded := run(c, got.handle)
+	receive(t, got.all, "the other one has handled all")
+	err := c.CommitOffsets(t.Context(), "billing", client.GroupMember{ID: stuck.MemberID(), Generation: old}, []client.GroupOffset{{Topic: "orders", Offset: 1}})
+	if !errors.Is(err, client.ErrStaleGeneration) {
+		t.Errorf("a commit of generation %d: %v", old, err)
+	}
+	g.open()
+	receive(t, assigned, "it is back")
+	for _, k := range []*client.Consumer{stuck, other} {
+		if err := k.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, ended := range []chan error{stuckEnded, otherEnded} {
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}
+	offsets, err := c.CommittedOffsets(t.Context(), "billing")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := int64(0)
+	for _, o := range offsets {
+		sum += o.Offset
+	}
+	if sum != 100 || len(got.wrong) > 0 {
+		t.Errorf("committed %+v, %v", offsets, got.wrong)
+	}
+}
+
+func receive[T any](t *testing.T, ch <-chan T, what string) T {
+	t.Helper()
+	timer := time.NewTimer(20 * time.Second)
+	defer timer.Stop()
+	select {
+	case v := <-ch:
+		return v
+	case <-timer.C:
+		t.Fatalf("%s: not within 20 s", what)
+		panic("unreachable")
 	}
 }
