@@ -46,6 +46,12 @@ type commitProgress struct {
 	offset int64
 }
 
+// How a commit is repeated that meets a generation which has begun since: so often at once, and then with pauses up to this.
+const (
+	consumerStaleAtOnce = 5
+	consumerStalePause  = 200 * time.Millisecond
+)
+
 // round commits what there is. true: it failed, waited, and is to be repeated.
 func (w *commitWork) round(ctx context.Context) bool {
 	c := w.c
@@ -69,7 +75,8 @@ func (w *commitWork) round(ctx context.Context) bool {
 	w.failed++
 	pause := consumerPause(w.failed, consumerFirstPause, consumerCommitPause, err)
 	if errors.Is(err, ErrStaleGeneration) {
-		// A heartbeat tells the next generation, or that there is none. While members come and go there may soon be another: no pause then.
+		// A heartbeat tells the next generation, or that there is none. While members come and go there may soon be another, so the next attempt is made at
+		// once, but not for ever: each one costs the servers a heartbeat as well.
 		w.refused = time.Time{}
 		c.notify(err)
 		consumerNudge(c.beat)
@@ -77,9 +84,11 @@ func (w *commitWork) round(ctx context.Context) bool {
 		c.mu.Lock()
 		told := c.mu.generation != me.Generation
 		c.mu.Unlock()
-		if told {
-			w.failed = 0
+		if told && w.failed <= consumerStaleAtOnce {
 			return ctx.Err() == nil
+		}
+		if told {
+			pause = consumerPause(w.failed-consumerStaleAtOnce, consumerFirstPause/5, consumerStalePause, nil)
 		}
 		return consumerSleep(ctx, pause)
 	}
