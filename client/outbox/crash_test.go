@@ -3,12 +3,14 @@ package outbox_test
 import (
 	"bytes"
 	"context"
+	crand "crypto/rand"
 	"database/sql"
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"os"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -25,7 +27,7 @@ import (
 
 const crashAccounts = 6
 
-// bank is a business database with an outbox, a node, and a table of effects with an inbox.
+// bank is a business database with an outbox, a tenant of a node, and tables of effects with an inbox.
 type bank struct {
 	db     *sql.DB
 	box    *outbox.Outbox
@@ -33,7 +35,7 @@ type bank struct {
 	child  child
 }
 
-func newBank(t *testing.T) *bank {
+func newBank(t *testing.T, n *node.Node) *bank {
 	t.Helper()
 	ctx := limited(t)
 	address := postgres.URL(t)
@@ -67,7 +69,11 @@ func newBank(t *testing.T) *bank {
 			t.Fatal(err)
 		}
 	}
-	b.child.Server, b.child.Token = startNode(t)
+	b.child.Server = "http://" + n.Addr()
+	claims := auth.Claims{Tenant: "bank-" + strings.ToLower(crand.Text()), Subject: "test", Expires: time.Now().Add(time.Hour)}
+	if b.child.Token, err = auth.SignDev(nodeKey(), claims); err != nil {
+		t.Fatal(err)
+	}
 	if b.client, err = client.New(b.child.Server, client.WithToken(b.child.Token)); err != nil {
 		t.Fatal(err)
 	}
@@ -83,18 +89,15 @@ func newBank(t *testing.T) *bank {
 	return b
 }
 
-// startNode starts a node on loopback, in this process, and gives its address and a token.
-func startNode(t *testing.T) (address, token string) {
+func nodeKey() []byte { return bytes.Repeat([]byte{7}, 32) }
+
+// startNode starts a node on loopback, in this process.
+func startNode(t *testing.T) *node.Node {
 	t.Helper()
-	key := bytes.Repeat([]byte{7}, 32)
-	token, err := auth.SignDev(key, auth.Claims{Tenant: "bank", Subject: "test", Expires: time.Now().Add(time.Hour)})
-	if err != nil {
-		t.Fatal(err)
-	}
 	driver := metadata.NewMemDriver(metadata.MemOptions{})
 	t.Cleanup(func() { _ = driver.Close() })
 	n, err := node.New(node.Config{NodeID: "n", Listen: "127.0.0.1:0", OpsListen: "127.0.0.1:0", Store: mem.New(mem.Options{}), Driver: driver,
-		Auth: node.Auth{DevKey: key}, EmbeddedRedis: true, Linger: 5 * time.Millisecond})
+		Auth: node.Auth{DevKey: nodeKey()}, EmbeddedRedis: true, Linger: 5 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +111,7 @@ func startNode(t *testing.T) (address, token string) {
 	if err := n.Start(limited(t)); err != nil {
 		t.Fatal(err)
 	}
-	return "http://" + n.Addr(), token
+	return n
 }
 
 // spawn starts a relay or a worker.
@@ -254,10 +257,11 @@ var relaySteps = []string{"opened", "assigned", "published", "marking"}
 // A relay is killed at each step, and the one after it while it cleans up. Each change is in the log once, in order.
 func TestRelayIsKilled(t *testing.T) {
 	t.Parallel()
+	n := startNode(t)
 	for i, step := range relaySteps {
 		t.Run(step, func(t *testing.T) {
 			t.Parallel()
-			b := newBank(t)
+			b := newBank(t, n)
 			b.change(t, rand.New(rand.NewPCG(4, uint64(i))), 60)
 			first := b.spawn(t, "relay", step+"@3")
 			if !first.killed() {
@@ -289,7 +293,7 @@ var (
 // A consumer is killed at each step. Each effect happens once.
 func TestConsumerIsKilled(t *testing.T) {
 	t.Parallel()
-	b := newBank(t)
+	b := newBank(t, startNode(t))
 	rng := rand.New(rand.NewPCG(5, 5))
 	relay := b.spawn(t, "relay", "")
 	for i, step := range workerSteps {
@@ -317,12 +321,12 @@ func TestConsumerIsKilled(t *testing.T) {
 
 // Two relays, two consumers of a queue and one of a group are killed at random steps, over and over, while changes are made.
 //
-// FOREBAY_CRASH_CHANGES sets the number of changes (default 300), FOREBAY_CRASH_SEED the seed.
+// FOREBAY_CRASH_CHANGES sets the number of changes (default 200), FOREBAY_CRASH_SEED the seed.
 func TestCrashMatrix(t *testing.T) {
 	t.Parallel()
 	seed := uint64(envInt(t, "FOREBAY_CRASH_SEED", 1))
-	changes := envInt(t, "FOREBAY_CRASH_CHANGES", 300)
-	b := newBank(t)
+	changes := envInt(t, "FOREBAY_CRASH_CHANGES", 200)
+	b := newBank(t, startNode(t))
 	quiet, finish := make(chan struct{}), make(chan struct{})
 	var wg sync.WaitGroup
 	// keep keeps n processes alive, each killed at a random step and replaced until it is quiet, and then ones that are not.

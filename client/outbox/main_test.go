@@ -85,7 +85,7 @@ func text(key, value string) client.Record {
 // quick makes a relay that waits for nothing and logs nothing.
 func quick(opts ...outbox.RelayOption) []outbox.RelayOption {
 	return append([]outbox.RelayOption{
-		outbox.WithPoll(2*time.Millisecond, 20*time.Millisecond), outbox.WithLease(300 * time.Millisecond), outbox.WithPauses(2*time.Millisecond, 20*time.Millisecond),
+		outbox.WithPoll(5*time.Millisecond, 40*time.Millisecond), outbox.WithLease(300 * time.Millisecond), outbox.WithPauses(2*time.Millisecond, 20*time.Millisecond),
 		outbox.WithLogger(slog.New(slog.NewTextHandler(io.Discard, nil))),
 	}, opts...)
 }
@@ -124,7 +124,7 @@ func eventually(t testing.TB, what string, f func() error) {
 	t.Helper()
 	late := time.NewTimer(30 * time.Second)
 	defer late.Stop()
-	tick := time.NewTicker(2 * time.Millisecond)
+	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for {
 		err := f()

@@ -51,9 +51,9 @@ func (s *sleeper) wake(forGood bool) {
 // TestSimulation: three relays stand still at random steps and are taken for dead while they do, answers of the server are lost before and
 // after their effect, relays end and begin. Each row is in the log once, in order per key.
 //
-// FOREBAY_OUTBOX_SEEDS sets the number of seeds (default 3).
+// FOREBAY_OUTBOX_SEEDS sets the number of seeds (default 2).
 func TestSimulation(t *testing.T) {
-	for seed := range uint64(envInt(t, "FOREBAY_OUTBOX_SEEDS", 3)) {
+	for seed := range uint64(envInt(t, "FOREBAY_OUTBOX_SEEDS", 2)) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			t.Parallel()
 			simulate(t, seed)

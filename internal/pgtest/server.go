@@ -231,7 +231,7 @@ func (s *Server) launchLocked() error {
 	onOff := map[bool]string{true: "on", false: "off"}[s.fsync]
 	cmd := s.command("/bin/sh", "-c", guard, "guard", s.mu.dir, filepath.Join(s.mu.bin, "postgres"), "-D", filepath.Join(s.mu.dir, "data"), "-k", s.mu.dir,
 		"-c", "listen_addresses=", "-c", "unix_socket_permissions=0700", "-c", "max_connections=200", "-c", "shared_buffers=32MB",
-		"-c", "fsync="+onOff, "-c", "full_page_writes="+onOff, "-c", "autovacuum_naptime=5s", "-c", "deadlock_timeout=200ms", "-c", "log_min_messages=log")
+		"-c", "fsync="+onOff, "-c", "full_page_writes="+onOff, "-c", "deadlock_timeout=200ms", "-c", "log_min_messages=log")
 	out := &lockedBuffer{}
 	cmd.Stdout, cmd.Stderr = out, out
 	stdin, err := cmd.StdinPipe()
