@@ -3,6 +3,7 @@ package journal
 import (
 	"context"
 	"reflect"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -32,6 +33,7 @@ func groupState() *GroupState {
 		Members: []GroupMember{
 			{ID: "a", Instance: "i1", Topics: []string{"t", "u"}, Session: 10_000},
 			{ID: "b", Topics: []string{"t"}, Session: 1000, Earliest: true, Absent: true},
+			{ID: "c", Topics: []string{"t"}, Session: 1000},
 		},
 		Topics: []GroupTopic{
 			{ID: 3, Name: "t", Slots: []GroupSlot{{Owner: "a", Target: "b", Since: 6}, {Owner: "b", Target: "b"}, {Target: ""}}},
@@ -126,7 +128,7 @@ func TestGroupLargeWrite(t *testing.T) {
 
 func TestGroupStateRefused(t *testing.T) {
 	for name, change := range map[string]func(*GroupState){
-		"order":    func(s *GroupState) { s.Members[0].ID = "c" },
+		"order":    func(s *GroupState) { s.Members[0].ID = "d" },
 		"no ID":    func(s *GroupState) { s.Members[0].ID = "" },
 		"stranger": func(s *GroupState) { s.Topics[0].Slots[0].Owner = "x" },
 		"negative": func(s *GroupState) { s.Generation = -1 },
@@ -136,6 +138,29 @@ func TestGroupStateRefused(t *testing.T) {
 		if _, err := s.Encode(); err == nil {
 			t.Errorf("%s: encoded", name)
 		}
+	}
+}
+
+// TestGroupStateWritesTopicsOnce: members that read the same cost no more than their IDs, and the first has nobody to be the same as.
+func TestGroupStateWritesTopicsOnce(t *testing.T) {
+	one := &GroupState{Generation: 1, Members: []GroupMember{{ID: "a", Topics: []string{"topic"}}}}
+	value, err := one.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	two := one.Clone()
+	two.Members = append(two.Members, GroupMember{ID: "b", Topics: []string{"topic"}})
+	both, err := two.Encode()
+	if err != nil || len(both)-len(value) != 5 {
+		t.Fatalf("%d bytes after %d, %v", len(both), len(value), err)
+	}
+	if s, err := DecodeGroupState(both); err != nil || !reflect.DeepEqual(s, two) {
+		t.Fatal(s, err)
+	}
+	at := slices.Index(value, 'a') - 2 // the member's flags
+	value[at] |= flagSameTopics
+	if _, err := DecodeGroupState(value); err == nil {
+		t.Error("the first member has the topics of nobody")
 	}
 }
 

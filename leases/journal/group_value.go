@@ -19,7 +19,8 @@ const (
 const (
 	flagEarliest     = 1 << 0
 	flagAbsent       = 1 << 1
-	memberFlagsKnown = 1<<2 - 1
+	flagSameTopics   = 1 << 2 // as the member before: they are not written again
+	memberFlagsKnown = 1<<3 - 1
 )
 
 // maxGroupText bounds each text of a group: IDs, names and metadata.
@@ -35,7 +36,7 @@ func (s *GroupState) Encode() ([]byte, error) {
 	if s.Generation < 0 {
 		return nil, fmt.Errorf("a group's state has generation %d", s.Generation)
 	}
-	b := make([]byte, 2, 256)
+	b := make([]byte, 2, 256+32*len(s.Members))
 	b[0], b[1] = valueVersion, bit(s.Deleted, flagDeleted)
 	b = appendNumbers(b, s.Generation, int64(len(s.Members)))
 	place := make(map[string]int64, len(s.Members))
@@ -45,9 +46,15 @@ func (s *GroupState) Encode() ([]byte, error) {
 			return nil, fmt.Errorf("member %q of a group: members must have IDs, in order, and a session: %d ms", m.ID, m.Session)
 		}
 		place[m.ID] = int64(i) + 1
-		b = append(b, bit(m.Earliest, flagEarliest)|bit(m.Absent, flagAbsent))
+		// Most members of a group read the same. A thousand of them with a hundred topics each would be megabytes otherwise.
+		same := i > 0 && slices.Equal(s.Members[i-1].Topics, m.Topics)
+		b = append(b, bit(m.Earliest, flagEarliest)|bit(m.Absent, flagAbsent)|bit(same, flagSameTopics))
 		b = appendText(appendText(b, m.ID), m.Instance)
-		b = appendNumbers(b, m.Session, int64(len(m.Topics)))
+		b = appendNumbers(b, m.Session)
+		if same {
+			continue
+		}
+		b = appendNumbers(b, int64(len(m.Topics)))
 		for _, t := range m.Topics {
 			b = appendText(b, t)
 		}
@@ -96,14 +103,21 @@ func DecodeGroupState(b []byte) (*GroupState, error) {
 	}
 	s := &GroupState{Deleted: flags&flagDeleted != 0, Generation: r.number()}
 	ids := []string{""}
-	for range r.count(5) {
+	for range r.count(4) {
 		flags := r.byte()
 		if flags&^memberFlagsKnown != 0 {
 			r.fail("flags %x of a member", flags)
 		}
 		m := GroupMember{Earliest: flags&flagEarliest != 0, Absent: flags&flagAbsent != 0, ID: r.text(maxGroupText), Instance: r.text(maxGroupText), Session: r.number()}
-		for range r.count(1) {
-			m.Topics = append(m.Topics, r.text(maxGroupText))
+		switch {
+		case flags&flagSameTopics == 0:
+			for range r.count(1) {
+				m.Topics = append(m.Topics, r.text(maxGroupText))
+			}
+		case len(s.Members) == 0:
+			r.fail("the first member has the topics of the one before")
+		default:
+			m.Topics = s.Members[len(s.Members)-1].Topics
 		}
 		if m.ID <= ids[len(ids)-1] {
 			r.fail("members are not in order")
