@@ -170,7 +170,7 @@ func (l *groupLoad) rawSeat(ctx context.Context, t *testing.T, seat int, done <-
 		m, tap := l.member(t, rng, fmt.Sprintf("%s/%d.%d", l.group, seat, n))
 		m.id, m.polls = id, seat%2 == 0
 		end := (seat + n) % 3
-		if !m.work(ctx, done, 2+rng.IntN(2*max(l.life, 1))) { // the work is over
+		if !m.work(ctx, done, max(l.life/2, 1)+rng.IntN(max(l.life, 1))) { // the work is over
 			m.leave(ctx)
 			return
 		}
