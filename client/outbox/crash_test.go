@@ -35,7 +35,7 @@ type bank struct {
 	child  child
 }
 
-func newBank(t *testing.T, n *node.Node) *bank {
+func newBank(t testing.TB, n *node.Node) *bank {
 	t.Helper()
 	ctx := limited(t)
 	address := postgres.URL(t)
@@ -92,7 +92,7 @@ func newBank(t *testing.T, n *node.Node) *bank {
 func nodeKey() []byte { return bytes.Repeat([]byte{7}, 32) }
 
 // startNode starts a node on loopback, in this process.
-func startNode(t *testing.T) *node.Node {
+func startNode(t testing.TB) *node.Node {
 	t.Helper()
 	driver := metadata.NewMemDriver(metadata.MemOptions{})
 	t.Cleanup(func() { _ = driver.Close() })

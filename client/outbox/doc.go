@@ -3,7 +3,7 @@
 //
 // An application adds records to a table in the transaction of its business change (Outbox.Add). A Relay, in the same process or in others,
 // reads what has been committed and publishes it. Any PostgreSQL driver for database/sql will do; nothing is kept in a database session, so
-// a pooler in transaction mode may be in between.
+// a pooler in transaction mode may be in between (a driver that prepares statements by itself must know of it).
 //
 // # What is promised
 //

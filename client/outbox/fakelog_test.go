@@ -179,3 +179,32 @@ func (l *fakeLog) values(topic, key string) []string {
 	}
 	return out
 }
+
+// grow gives a topic more partitions: keys move to others.
+func (l *fakeLog) grow(topic string, partitions int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	t := l.topics[topic]
+	for len(t.parts) < partitions {
+		t.parts = append(t.parts, nil)
+		t.windows = append(t.windows, map[string]*fakeWindow{})
+	}
+}
+
+// forget forgets all producers, as a server does after 7 days without use.
+func (l *fakeLog) forget() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	clear(l.epochs)
+	for _, t := range l.topics {
+		for _, w := range t.windows {
+			clear(w)
+		}
+	}
+}
+
+func (l *fakeLog) setRefuse(f func(topic string, rs []client.Record) api.Code) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.refuse = f
+}
