@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"time"
 
 	"github.com/forebaymq/forebay/api"
@@ -127,7 +128,7 @@ func (p *Producer) lookLocked(now time.Time) {
 
 type producerStart struct {
 	epoch    int64
-	next     int64           // the lowest sequence that no partition of the topic has from the producer
+	next     int64           // the first sequence
 	accepted map[int32]int64 // highest sequence by partition
 }
 
@@ -137,23 +138,32 @@ func (p *Producer) learnSession(ctx context.Context) (s producerStart, err error
 	if s.epoch, err = p.c.StartProducer(ctx, p.o.id); err != nil {
 		return s, err
 	}
-	s.next = 1
-	if p.o.generated {
-		return s, nil
-	}
-	positions, err := p.c.ProducerPositions(ctx, p.o.id, p.topic)
-	if err != nil {
-		return s, err
-	}
-	s.accepted = make(map[int32]int64, len(positions))
-	for _, at := range positions {
-		if at.Sequence == math.MaxInt64 {
-			return s, fmt.Errorf("send to %s: producer %s has used up its sequences", p.topic, p.o.id)
+	var highest int64
+	if !p.o.generated {
+		positions, err := p.c.ProducerPositions(ctx, p.o.id, p.topic)
+		if err != nil {
+			return s, err
 		}
-		s.accepted[int32(at.Partition)] = at.Sequence
-		s.next = max(s.next, at.Sequence+1)
+		s.accepted = make(map[int32]int64, len(positions))
+		for _, at := range positions {
+			s.accepted[int32(at.Partition)] = at.Sequence
+			highest = max(highest, at.Sequence)
+		}
 	}
-	return s, nil
+	s.next, err = firstSequence(s.epoch, highest, rand.Int64N(1<<28))
+	return s, err
+}
+
+// firstSequence gives where a session's sequences begin: above all that the topic has accepted, and in a range that is the session's own,
+// so that no two sessions give one sequence to different records. Otherwise a producer that asks what became of its sequence 7 could take
+// the 7 of its successor for it. The epoch is the upper half. Where sequences were made in another way before, that may be too low; then the
+// next range is taken, and offset, below 2^28, makes it unlikely that somebody else begins at the same place.
+func firstSequence(epoch, highest, offset int64) (int64, error) {
+	upper := max(epoch, highest>>32+1)
+	if upper > math.MaxInt32 {
+		return 0, fmt.Errorf("start producer: its sequences are used up (epoch %d, highest sequence %d)", epoch, highest)
+	}
+	return upper<<32 + offset, nil
 }
 
 // restart begins a new session in place of the one with epoch stale, unless another lane has done so already.
@@ -183,10 +193,14 @@ func (p *Producer) restart(ctx context.Context, stale int64) error {
 
 // resolve asks what became of a batch of which an attempt had an unknown outcome. landed: it is stored. gone: it is not, as of now.
 //
-// The batch's sequence is its own, and nothing behind it in its lane has been sent. So where a partition's highest sequence is the batch's,
-// it landed; and it is stored in all of its partitions or in none, so where one of them has only lower ones, it has not. That is said of
-// the partitions that the keys have as this producer knows the topic, and so the topic is looked at again, afterwards: their number
-// only rises.
+// Nothing behind the batch in its lane has been sent. So where it has landed, its partitions have its sequence as their highest, or a
+// higher one of a successor. It is stored in all of them or in none.
+//
+// With Send, a sequence belongs to one batch of one session, and to find it is proof. With SendAt, a sequence is a position, and a successor that has
+// sent the same lines will do as well: what a partition has up to its last one of the batch, it has.
+//
+// Where a partition has only lower ones, the batch has not landed. That is said of the partitions that the keys have as this producer
+// knows the topic, and so the topic is looked at again, afterwards: their number only rises.
 func (p *Producer) resolve(ctx context.Context, b *producerBatch) (landed, gone bool) {
 	if p.o.once || errors.Is(context.Cause(ctx), ErrProducerClosed) {
 		return false, false
@@ -199,17 +213,23 @@ func (p *Producer) resolve(ctx context.Context, b *producerBatch) (landed, gone 
 	}
 	highest := make(map[int32]int64, len(positions))
 	for _, at := range positions {
-		if at.Sequence == b.sequence {
-			return true, false
-		}
+		landed = landed || b.sequences == nil && at.Sequence == b.sequence
 		highest[int32(at.Partition)] = at.Sequence
 	}
+	if landed {
+		return true, false
+	}
+	landed = b.sequences != nil
 	for i := range b.live() {
-		q := b.partitions[b.original(i)]
-		if at, ok := highest[q]; q >= 0 && (!ok || at < b.sequence) {
-			gone = true
-			break
+		k := b.original(i)
+		at, ok := highest[b.partitions[k]]
+		if b.sequences != nil {
+			landed = landed && ok && at >= b.sequences[k]
 		}
+		gone = gone || b.partitions[k] >= 0 && (!ok || at < b.sequence)
+	}
+	if landed {
+		return true, false
 	}
 	if gone {
 		n, err := p.learnTopic(ctx)

@@ -82,7 +82,7 @@ func TestProducerFencedAndCovered(t *testing.T) {
 				t.s.mu.Lock()
 				defer t.s.mu.Unlock()
 				_, err := t.s.publishLocked(&forebayv1.PublishRequest{
-					Records: []*forebayv1.Record{{Key: []byte("k"), Value: []byte("successor's")}}, Producer: &forebayv1.Producer{Id: "p", Epoch: 2, Sequence: 7},
+					Records: []*forebayv1.Record{{Key: []byte("k"), Value: []byte("successor's")}}, Producer: &forebayv1.Producer{Id: "p", Epoch: 2, Sequence: 2 << 32},
 				})
 				if err != nil {
 					t.Error(err)
@@ -114,6 +114,45 @@ func TestProducerSecondRun(t *testing.T) {
 				t.Error(err)
 			}
 		}
+	})
+}
+
+// TestFirstSequence: above all that was accepted, and where no other session begins.
+func TestFirstSequence(t *testing.T) {
+	for _, c := range []struct{ epoch, highest, want int64 }{
+		{1, 0, 1 << 32}, {2, 0, 2 << 32}, {2, 1<<32 + 77, 2 << 32}, {3, 5 << 32, 6 << 32}, {1, 100, 1 << 32}, {1 << 31, 0, 0}, {1, 1<<63 - 1, 0},
+	} {
+		got, err := firstSequence(c.epoch, c.highest, 0)
+		if got != c.want || (err != nil) != (c.want == 0) {
+			t.Errorf("epoch %d, highest %d: %d, %v", c.epoch, c.highest, got, err)
+		}
+		if with, _ := firstSequence(c.epoch, c.highest, 5); err == nil && (with != got+5 || with <= c.highest) {
+			t.Errorf("epoch %d, highest %d, offset 5: %d", c.epoch, c.highest, with)
+		}
+	}
+}
+
+// TestProducerSuccessorIsNotMe: the first attempt is lost, and a successor writes to the partition. What it wrote is not what was lost.
+func TestProducerSuccessorIsNotMe(t *testing.T) {
+	inBubble(t, 1, producerFaults{}, []ProducerOption{WithProducerID("p")}, func(t *producerTest) {
+		t.intercept(func(n int, _ context.Context, _ func() *http.Response) (*http.Response, error) {
+			if n > 1 {
+				return nil, nil
+			}
+			next := mustProducer(t.T, t.s, WithProducerID("p"))
+			if _, err := next.Publish(t.Context(), textRecord("k", "b")); err != nil {
+				t.Error(err)
+			}
+			if err := next.Close(t.Context()); err != nil {
+				t.Error(err)
+			}
+			return nil, errReset
+		})
+		_, err := t.send("a")[0].Wait(t.Context())
+		if outcome, _ := Classify(err); !errors.Is(err, ErrFenced) || outcome != Indefinite {
+			t.Errorf("%s: %v", outcome, err)
+		}
+		t.want("b")
 	})
 }
 
@@ -505,6 +544,7 @@ func runFeed(t *testing.T, seed uint64) (runs int) {
 	})
 	lines := 50 + rng.IntN(200)
 	var zombies []*Producer
+	deliveries := map[int][]*Delivery{}
 	for done := false; !done && runs < 200; runs++ {
 		p := mustProducer(t, s, WithProducerID("feed"), WithProducerBatchRecords(1+rng.IntN(20)), WithProducerInFlight(1+rng.IntN(4)),
 			WithProducerBuffer(int64(100+rng.IntN(3000))), WithProducerDeadline([]time.Duration{500 * time.Millisecond, 20 * time.Second}[rng.IntN(2)]))
@@ -518,7 +558,10 @@ func runFeed(t *testing.T, seed uint64) (runs int) {
 			if n%7 == 3 {
 				r.Key = nil
 			}
-			_, err = p.SendAt(t.Context(), r, int64(n))
+			var d *Delivery
+			if d, err = p.SendAt(t.Context(), r, int64(n)); err == nil {
+				deliveries[n] = append(deliveries[n], d)
+			}
 		}
 		switch {
 		case rng.IntN(3) == 0: // it lives on, and does not know yet that it has a successor
@@ -548,6 +591,11 @@ func runFeed(t *testing.T, seed uint64) (runs int) {
 		}
 	}
 	for n := range lines {
+		for _, d := range deliveries[n] {
+			if at, err := d.Wait(t.Context()); err == nil && at.Offset >= 0 && s.values(int(at.Partition))[at.Offset] != fmt.Sprint("line:", n) {
+				t.Errorf("line %d is not at %v", n, at)
+			}
+		}
 		if seen[fmt.Sprint("line:", n)] != 1 {
 			t.Errorf("line %d is there %d times after %d runs", n, seen[fmt.Sprint("line:", n)], runs)
 		}
