@@ -77,7 +77,7 @@ func (r *GroupsReport) Print(w io.Writer) {
 	fmt.Fprintf(w, "             joined      %s\n", r.Joined)
 	fmt.Fprintf(w, "             at the end  %s\n", r.After)
 	if n := int64(r.Groups); n > 0 && r.Joined.Heap > r.Before.Heap {
-		fmt.Fprintf(w, "             a group     heap %d B, Redis %d B\n", (r.Joined.Heap-r.Before.Heap)/n, max(0, r.Joined.Redis-r.Before.Redis)/n)
+		fmt.Fprintf(w, "             a group     heap %d B (connections of the clients among it), Redis %d B\n", (r.Joined.Heap-r.Before.Heap)/n, max(0, r.Joined.Redis-r.Before.Redis)/n)
 	}
 	r.Join.print(w, "joins")
 	for _, p := range r.Phases {
