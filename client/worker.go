@@ -11,7 +11,8 @@ import (
 )
 
 // MessageHandler handles one leased record. nil acks it; an error nacks it with the error's text as the reason, to be delivered again after the
-// subscription's backoff (see RetryAfter) or to become a dead letter after its last attempt.
+// subscription's backoff (see RetryAfter) or to become a dead letter after its last attempt. No error makes it one sooner: what a handler knows to be
+// hopeless it can note elsewhere, and ack.
 //
 // ctx ends when the work has lost its meaning, and context.Cause says why: ErrLeaseLost, where another worker may have the record by now, so that
 // what is done still should not count; or ErrWorkerStopped, after which an error gives the record back at once.
@@ -96,8 +97,8 @@ func WithWorkerBatch(n int) WorkerOption { return func(o *workerOptions) { o.bat
 // WithWorkerWait makes each lease wait up to d for records, at most 30 s, overriding the default of 20 s.
 func WithWorkerWait(d time.Duration) WorkerOption { return func(o *workerOptions) { o.wait = d } }
 
-// WithWorkerVisibility makes leases live for d between extensions, 1 s to 12 h, overriding the default of the subscription's. It is how long records
-// wait for another worker when this one has died, and how long an outage a handler can survive.
+// WithWorkerVisibility makes leases live for d between extensions, 1 s to 12 h, overriding the default of the subscription's, which Run asks for. It is how
+// long records wait for another worker when this one has died, and how long an outage a handler can survive.
 func WithWorkerVisibility(d time.Duration) WorkerOption {
 	return func(o *workerOptions) { o.visibility = d }
 }

@@ -13,7 +13,7 @@ import (
 // TestExamples builds the client's examples and runs each of them twice, as a reader of them would.
 func TestExamples(t *testing.T) {
 	bin := t.TempDir()
-	if out, err := exec.Command("go", "build", "-o", bin+"/", "../../client/examples/...").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-ldflags", "-s -w", "-o", bin+"/", "../../client/examples/...").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	dir := t.TempDir()
