@@ -297,7 +297,7 @@ func (c *Consumer) failLocked(err error) {
 
 // Close ends the consumer: nothing more is read, handlers that run may finish (WithConsumerGrace), what is done or marked is committed, and the
 // group is left. It returns when all that is over, with what could not be committed, if anything. A Run that goes on returns, too. It may be called
-// at any time, also again.
+// at any time, also again, but not by a handler or a callback, for which it would wait: these end the context of Run.
 func (c *Consumer) Close() error {
 	c.mu.Lock()
 	if c.mu.phase == phaseIdle {

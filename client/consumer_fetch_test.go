@@ -66,3 +66,68 @@ func TestConsumerStarvesNobody(t *testing.T) {
 		k.close()
 	})
 }
+
+// TestConsumerTakesTurns: with more partitions than reads at a time, each is read within a few turns.
+func TestConsumerTakesTurns(t *testing.T) {
+	consumerBubble(t, func(t *testing.T) {
+		const partitions = 3 * consumerSlots
+		f := newFakeGroups(t, map[string]int{"a": partitions})
+		got := &handled{}
+		k := f.run(t, got.handle)
+		within(t, time.Second, "it has them", func() bool { return k.Stats().Partitions == partitions })
+		for i := range 5 {
+			time.Sleep(137 * time.Millisecond)
+			for p := range partitions {
+				f.publish("a", p, "k", "v")
+			}
+			within(t, 5*consumerTurn, "all are read", func() bool { return got.len() == (i+1)*partitions })
+		}
+		k.close()
+		if f.lag() != 0 || len(got.twice()) != 0 {
+			t.Errorf("lag %d, twice %v", f.lag(), got.twice())
+		}
+	})
+}
+
+// TestConsumerAndRubbish: an answer of a read that contradicts itself moves nobody beyond the head, and a heartbeat interval that would end the session, or
+// flood the server, is not taken.
+func TestConsumerAndRubbish(t *testing.T) {
+	consumerBubble(t, func(t *testing.T) {
+		f := newFakeGroups(t, map[string]int{"a": 1})
+		k := f.make(t)
+		for given, want := range map[time.Duration]time.Duration{
+			0: 10 * time.Second / 3, -1: 10 * time.Second / 3, time.Hour: 10 * time.Second / 3, 1: consumerBeatPause, 2 * time.Second: 2 * time.Second,
+		} {
+			if got := k.joined(time.Now(), &Membership{Generation: 1, HeartbeatInterval: given}); got != want {
+				t.Errorf("an interval of %s becomes %s", given, got)
+			}
+		}
+		k.mu.Lock()
+		k.mu.phase = phaseRunning
+		k.base = t.Context()
+		p := k.addLocked(TopicPartition{"a", 0}, 10)
+		p.state = partitionReading
+		k.assignLocked([]GroupOffset{{Topic: "a", Partition: 1, Offset: -1}}, nil)
+		if len(k.mu.owned) != 1 {
+			t.Error("a partition without a place was taken")
+		}
+		k.mu.Unlock()
+		for _, c := range []struct {
+			result ReadResult
+			next   int64
+		}{
+			{ReadResult{NextOffset: 3, Head: 20}, 10},
+			{ReadResult{NextOffset: 1 << 40, Head: 12}, 12},
+			{ReadResult{Records: []Record{{Offset: 4}, {Offset: 12}, {Offset: 11}}, NextOffset: 0, Head: 0}, 13},
+			{ReadResult{NextOffset: 15, Head: 15}, 15},
+		} {
+			if next := k.accept(p, p.window.next, &c.result); next != c.next || p.window.next != c.next {
+				t.Errorf("%+v: read on at %d, want %d", c.result, next, c.next)
+			}
+		}
+		if p.window.len() != 1 {
+			t.Errorf("%d records were taken", p.window.len())
+		}
+		p.end(nil)
+	})
+}

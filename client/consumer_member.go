@@ -30,6 +30,7 @@ const (
 const (
 	consumerJoinPause    = 5 * time.Second // between joins, at most
 	consumerFirstPause   = 50 * time.Millisecond
+	consumerBeatPause    = 100 * time.Millisecond // between heartbeats, at least, unless there is something to tell
 	consumerBeatAtLeast  = 500 * time.Millisecond // for one heartbeat
 	consumerReadPause    = 2 * time.Second        // between reads that fail, at most
 	consumerCommitPause  = time.Second            // between commits that fail, at most
@@ -225,8 +226,8 @@ func (c *Consumer) joined(sent time.Time, m *Membership) time.Duration {
 	c.lapseLocked()
 	c.newGenerationLocked(m.Generation)
 	c.mu.member = memberIn
-	c.mu.interval = m.HeartbeatInterval
-	if c.mu.interval <= 0 {
+	c.mu.interval = max(m.HeartbeatInterval, consumerBeatPause)
+	if m.HeartbeatInterval <= 0 || c.mu.interval > c.o.session/2 { // that would not keep the session alive
 		c.mu.interval = c.o.session / 3
 	}
 	c.mu.deadline = sent.Add(c.o.session)
