@@ -135,7 +135,8 @@ func (p *Producer) Send(ctx context.Context, r Record) (*Delivery, error) {
 //
 // It stops the producer at the first failure, as WithProducerStopOnFailure does: a record that is missing below one that is stored would be
 // skipped the next time. Records without a key and a partition go to the partition position modulo partitions. Send and SendAt do
-// not mix, and all runs must send the same records at the same positions. The number of partitions must not change between runs.
+// not mix, not in different runs of one ID either: its sequences would be taken for positions. All runs must send the same records at the
+// same positions. The number of partitions must not change between runs.
 func (p *Producer) SendAt(ctx context.Context, r Record, position int64) (*Delivery, error) {
 	return p.send(ctx, &r, &position)
 }
