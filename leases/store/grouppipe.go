@@ -2,6 +2,9 @@ package store
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/redis/go-redis/v9"
@@ -29,11 +32,15 @@ type pipedCmd struct {
 const (
 	// maxPipes is how many pipelines are under way at most: one that Redis works on, one that is on its way, and some for a cluster's nodes.
 	maxPipes = 4
-	// maxPiped is how many commands one pipeline has at most, so that no caller waits for very many others.
-	maxPiped = 256
+	// maxPiped is how many commands one pipeline has at most: no caller waits for very many others, and all of them have the time that one has.
+	maxPiped = 64
 )
 
-// do sends a command and gives its error. When ctx ends first, cmd is still in use: the caller must not look at it.
+// errQueued says that a command was not sent, and will not be.
+var errQueued = errors.New("others were before it")
+
+// do sends a command and gives its error. When ctx ends first, cmd may still be in use: the caller must not look at it. errQueued says that it
+// has no effect: what its caller does next must not be overtaken by what he has given up.
 func (p *groupPipe) do(ctx context.Context, cmd *redis.Cmd) error {
 	c := &pipedCmd{cmd: cmd, done: make(chan struct{})}
 	p.mu.Lock()
@@ -50,8 +57,14 @@ func (p *groupPipe) do(ctx context.Context, cmd *redis.Cmd) error {
 	case <-c.done:
 		return cmd.Err()
 	case <-ctx.Done():
-		return context.Cause(ctx)
 	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if i := slices.Index(p.mu.waiting, c); i >= 0 {
+		p.mu.waiting = slices.Delete(p.mu.waiting, i, i+1)
+		return fmt.Errorf("%w: %w", errQueued, context.Cause(ctx))
+	}
+	return context.Cause(ctx)
 }
 
 // fly sends what waits until nothing does.

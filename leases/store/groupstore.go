@@ -423,7 +423,7 @@ func (g *GroupStore) failed(ctx context.Context, sc groupScript, err error) (res
 		}
 		g.s.o.Logger.Error("a script failed", "script", "group_"+sc.String(), "error", err)
 		return resultError, false, unavailable(fmt.Errorf("script group_%s: %w", sc, err))
-	case unsent(err):
+	case unsent(err), errors.Is(err, errQueued):
 		return resultUnavailable, false, unavailable(err)
 	}
 	return resultUnknown, false, &unknownError{unavailable(err)}
