@@ -217,18 +217,33 @@ func (t *troubles) first(kind string) bool {
 	return true
 }
 
-// watch waits until the member has nothing to do: everything that it owns is committed up to the head. nil: it has caught up, or ctx has ended.
+// watch waits until the member has nothing to do: everything that it owns is committed up to the head. nil: it has caught up, or ctx has ended. Whoever
+// waits for the end of the command is not to wait for ever: a server that is away, or takes no commits, is waited for as long as patience says.
 func (c *consumeCmd) watch(ctx context.Context, cl *client.Client, consumer *client.Consumer) error {
-	ticker := time.NewTicker(200 * time.Millisecond)
+	ticker := time.NewTicker(100 * time.Millisecond)
 	defer ticker.Stop()
+	member := time.Now() // when it was one, the last time
 	for {
 		select {
 		case <-ticker.C:
 		case <-ctx.Done():
 			return nil
 		}
-		if consumer.Stats().State != "stable" || consumer.Commit(ctx) != nil {
-			continue // it says so itself, and goes on
+		switch consumer.Stats().State {
+		case "stable":
+			member = time.Now()
+		case "joining", "rejoining":
+			if away := time.Since(member); away > c.patience() {
+				return fmt.Errorf("not a member of group %s for %s", c.Group, away.Round(time.Second))
+			}
+			continue
+		default:
+			continue
+		}
+		if err := c.commit(ctx, consumer); errors.Is(err, client.ErrPartitionLost) {
+			continue // others read it
+		} else if err != nil {
+			return err
 		}
 		g, err := cl.GetGroup(ctx, c.Group)
 		switch {
@@ -243,6 +258,16 @@ func (c *consumeCmd) watch(ctx context.Context, cl *client.Client, consumer *cli
 		}
 	}
 }
+
+// commit commits what is done.
+func (c *consumeCmd) commit(ctx context.Context, consumer *client.Consumer) error {
+	ctx, cancel := context.WithTimeout(ctx, c.patience())
+	defer cancel()
+	return consumer.Commit(ctx)
+}
+
+// patience is --retry-for, but not so short that a session that lapses ends the command.
+func (c *consumeCmd) patience() time.Duration { return max(c.RetryFor, 2*c.SessionTimeout) }
 
 // caughtUp says whether a member has read all that it owns. Of another generation than the server's it may not know yet what that is.
 func caughtUp(g *client.Group, consumer *client.Consumer) bool {
