@@ -43,7 +43,7 @@ func TestMain(m *testing.M) {
 
 func limited(t testing.TB) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }
@@ -122,7 +122,7 @@ func run(t testing.TB, o *outbox.Outbox, db *sql.DB, p outbox.Publisher, opts ..
 // eventually waits for what another goroutine or process does.
 func eventually(t testing.TB, what string, f func() error) {
 	t.Helper()
-	late := time.NewTimer(30 * time.Second)
+	late := time.NewTimer(time.Minute)
 	defer late.Stop()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
