@@ -44,14 +44,15 @@
 // The client retries by itself, with bounded exponential backoff and a bounded Retry-After, what is Retriable. What is Indefinite it
 // sends again only where a repetition has no second effect: reads, settings, and a publish that carries a ProducerSequence, which lets
 // the server recognise the repetition. A publish without one whose outcome is unknown is returned to the caller, who alone knows
-// whether twice is better than never. A Producer always has one.
+// whether twice is better than never. A Producer has one unless it is told otherwise.
 //
 // A lease carries a request ID, by which a repetition gets the same leases; acks, nacks and extensions are repeatable by nature, but a
 // nack that had its effect answers LEASE_LOST when it is repeated. A redrive, a discard and a seek to the latest record are not repeated
 // when their outcome is unknown: the second one would act on what came since.
 //
 // Producer, Worker, Consumer and a Reader that follows outlive the retries of single calls: a node that is killed, a lease store that is away for
-// minutes, a token source that is away. They tell of it (WithWorkerNotify and its like) and go on. What the server refuses for good ends them.
+// minutes, a token source that is away. They tell of it (WithWorkerNotify and its like) and go on. What the server refuses for good ends them; a Producer only fails the record
+// that was refused, unless it was fenced (ErrFenced).
 //
 // # Goroutines
 //

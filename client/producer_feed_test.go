@@ -79,7 +79,7 @@ func TestProducerSendAtRefuses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newProducerServer(1, 3, producerFaults{})
 		for name, p := range map[string]*Producer{
-			"no session": mustProducer(t, s, WithoutIdempotence()),
+			"no session": mustProducer(t, s, WithoutProducerIdempotence()),
 			"after Send": mustProducer(t, s),
 			"hidden":     mustProducer(t, s),
 		} {

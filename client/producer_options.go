@@ -78,9 +78,9 @@ func WithProducerDeadline(d time.Duration) ProducerOption {
 	return func(o *producerOptions) { o.deadline = d }
 }
 
-// WithoutIdempotence publishes without a producer session, overriding the default of one. A request of unknown outcome is then never sent
+// WithoutProducerIdempotence publishes without a producer session, overriding the default of one. A request of unknown outcome is then never sent
 // again: its records fail as Indefinite at once, and may still turn up behind later ones.
-func WithoutIdempotence() ProducerOption { return func(o *producerOptions) { o.once = true } }
+func WithoutProducerIdempotence() ProducerOption { return func(o *producerOptions) { o.once = true } }
 
 // WithProducerStopOnFailure ends the producer with the first record that fails, overriding the default of going on with the next: what was sent
 // and not yet handed over fails with ErrProducerStopped, and so does every later Send. For streams in which no record may be missing

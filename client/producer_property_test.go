@@ -183,7 +183,7 @@ func runProducer(t *testing.T, seed uint64) map[Outcome]int {
 	}
 	once := odds(8)
 	if once { // what has an unknown outcome may then come in late
-		opts = append(opts, WithoutIdempotence())
+		opts = append(opts, WithoutProducerIdempotence())
 	}
 	var calls struct {
 		sync.Mutex

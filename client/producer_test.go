@@ -259,7 +259,7 @@ func TestProducerWithoutIdempotence(t *testing.T) {
 		"forbidden":     {refusal(api.CodeForbidden), nil, 1, Definite},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, 1, producerFaults{}, []ProducerOption{WithoutIdempotence()}, func(t *producerTest) {
+			inBubble(t, 1, producerFaults{}, []ProducerOption{WithoutProducerIdempotence()}, func(t *producerTest) {
 				requests := 0
 				t.intercept(func(n int, _ context.Context, apply func() *http.Response) (*http.Response, error) {
 					if requests = n; n > 1 {
