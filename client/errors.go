@@ -55,11 +55,16 @@ func (e *Error) Error() string {
 	default:
 		b.WriteString("no answer")
 	}
-	if text := e.text(); text != "" {
+	text := e.text()
+	if text != "" {
 		b.WriteString(": ")
 		b.WriteString(text)
 	}
 	for _, f := range e.Fields {
+		if f.Detail == text { // of a single fault the server makes the detail of the whole
+			fmt.Fprintf(&b, " (%s)", f.Pointer)
+			continue
+		}
 		fmt.Fprintf(&b, "; %s: %s", f.Pointer, f.Detail)
 	}
 	if e.Cause != nil {

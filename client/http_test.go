@@ -316,3 +316,20 @@ func TestAnswersAreReadToTheirEnd(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestErrorSaysThingsOnce: of a request with one fault the server makes that fault's text the text of the whole.
+func TestErrorSaysThingsOnce(t *testing.T) {
+	for _, c := range []struct {
+		fields []api.FieldError
+		want   string
+	}{
+		{nil, "put topic t: CONFLICT: no"},
+		{[]api.FieldError{{Pointer: "/a", Detail: "no"}}, "put topic t: CONFLICT: no (/a)"},
+		{[]api.FieldError{{Pointer: "/a", Detail: "x"}, {Pointer: "/b", Detail: "y"}}, "put topic t: CONFLICT: no; /a: x; /b: y"},
+	} {
+		e := &Error{Op: "put topic t", Status: 409, Code: api.CodeConflict, Title: "Conflict", Detail: "no", Fields: c.fields}
+		if got := e.Error(); got != c.want {
+			t.Errorf("got %q, want %q", got, c.want)
+		}
+	}
+}

@@ -69,6 +69,7 @@ func TestUsageErrorsExitWith2(t *testing.T) {
 		{"values and a file", nil, []string{"publish", "t", "1", "--file", "f"}, "not both"},
 		{"header without a value", nil, []string{"publish", "t", "1", "--header", "a"}, "NAME=VALUE"},
 		{"bad tenant", nil, []string{"token", "--tenant", "__x", "--subject", "s"}, "__x"},
+		{"unknown scope", nil, []string{"token", "--tenant", "t", "--subject", "s", "--scope", "read consume"}, `no scope "consume"; there are publish, read, admin, platform`},
 		{"bench without time", nil, []string{"bench", "publish", "--duration", "0s"}, "duration"},
 		{"bad cluster", nil, []string{"etcd", "--name", "a", "--data", "d", "--initial-cluster", "b"}, "NAME=IP:PORT"},
 		{"no keys", nil, []string{"serve", "--object-store", "mem:", "--etcd", "127.0.0.1:1"}, "jwt-key"},

@@ -3,6 +3,8 @@ package main
 import (
 	"fmt"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/forebaymq/forebay/api"
@@ -26,6 +28,11 @@ func (c *tokenCmd) Run(e *env) error {
 		return usagef("--subject must not be empty")
 	case c.Expires <= 0:
 		return usagef("--expires must be above 0")
+	}
+	for _, scope := range strings.Fields(c.Scope) {
+		if !slices.Contains(auth.Scopes(), scope) {
+			return usagef("--scope: there is no scope %q; there are %s", scope, strings.Join(auth.Scopes(), ", "))
+		}
 	}
 	dir, err := filepath.Abs(c.Data)
 	if err != nil {

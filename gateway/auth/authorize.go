@@ -3,6 +3,8 @@ package auth
 import (
 	"context"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/forebaymq/forebay/api"
 )
@@ -14,7 +16,7 @@ type Operation string
 const (
 	Publish   Operation = "publish"   // append records, start producer sessions
 	Read      Operation = "read"      // replay, stream, look up offsets
-	Consume   Operation = "consume"   // work on a subscription: lease, settle, look at and seek; list, redrive and discard dead letters
+	Consume   Operation = "consume"   // work on a subscription: lease, settle, look at and seek; list, redrive and discard dead letters. With a group: join, poll, commit, seek, leave
 	Describe  Operation = "describe"  // see configuration and state, list
 	Configure Operation = "configure" // create, change and delete
 	Platform  Operation = "platform"  // act on tenants themselves
@@ -53,11 +55,15 @@ const (
 	ScopePlatform = "platform"
 )
 
+// Scopes gives them all, the narrowest first.
+func Scopes() []string { return []string{ScopePublish, ScopeRead, ScopeAdmin, ScopePlatform} }
+
 // TenantAuthorizer permits every operation within the principal's own tenant, as far as the token's scopes go:
 //
 //	no scope at all   publish, read, consume, describe and configure
 //	publish           publish and describe
-//	read              read, consume and describe
+//	read              read, consume and describe; that of subscriptions and groups includes their progress: who reads with them also settles,
+//	                  commits, seeks, and has members leave
 //	admin             publish, read, consume, describe and configure
 //	platform          platform, and nothing else; no other token has it
 //
@@ -85,7 +91,13 @@ func (TenantAuthorizer) Authorize(_ context.Context, p *Principal, op Operation,
 			return nil
 		}
 	}
-	return api.Errorf(api.CodeForbidden, "the token's scopes do not permit %s; it needs the scope %q or %q", op, scopeFor(op), ScopeAdmin)
+	var able []string
+	for _, scope := range Scopes() {
+		if permits(scope, op) {
+			able = append(able, strconv.Quote(scope))
+		}
+	}
+	return api.Errorf(api.CodeForbidden, "the token's scopes do not permit %s; it needs the scope %s", op, strings.Join(able, " or "))
 }
 
 func permits(scope string, op Operation) bool {
@@ -98,16 +110,5 @@ func permits(scope string, op Operation) bool {
 		return op == Read || op == Consume || op == Describe
 	default:
 		return false
-	}
-}
-
-func scopeFor(op Operation) string {
-	switch op {
-	case Publish:
-		return ScopePublish
-	case Read, Consume, Describe:
-		return ScopeRead
-	default:
-		return ScopeAdmin
 	}
 }

@@ -57,3 +57,17 @@ func TestEmptyScopePermitsNothing(t *testing.T) {
 		}
 	}
 }
+
+// TestRefusalNamesEveryScopeThatWouldDo, each once.
+func TestRefusalNamesEveryScopeThatWouldDo(t *testing.T) {
+	p := &Principal{Tenant: "acme", Subject: "s", Scopes: []string{}}
+	for op, want := range map[Operation]string{
+		Publish: `it needs the scope "publish" or "admin"`, Read: `it needs the scope "read" or "admin"`, Consume: `it needs the scope "read" or "admin"`,
+		Describe: `it needs the scope "publish" or "read" or "admin"`, Configure: `it needs the scope "admin"`, Platform: `a token with the scope "platform"`,
+	} {
+		err := TenantAuthorizer{}.Authorize(t.Context(), p, op, Resource{Kind: Group, Name: "g"})
+		if err == nil || !strings.HasSuffix(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", op, err, want)
+		}
+	}
+}
