@@ -21,6 +21,12 @@ import (
 // member, and at the end; one that failed or whose outcome is unknown is repeated. While the consumer has a partition, its commits only rise. A
 // commit that was not answered may arrive at a server late, behind a higher one; so after such a loss the newest offset is committed again for a while.
 //
+// # How a partition is let go
+//
+// When one goes to another member, or the consumer is closed, nothing more of it is read, and the records that wait before the last one that was
+// begun, for their key or for a free handler, are still handled. Nothing after that one is begun. So everything that is done can be committed. One key that is slow
+// and has many records there holds that up, by the time to finish at most (WithConsumerGrace).
+//
 // # What happens twice
 //
 // Delivery is at least once. Records between the committed offset and what was done are handled again, by whoever owns the partition then, when
@@ -29,10 +35,15 @@ import (
 //   - the session lapses, because the process stood still, or nobody answered its heartbeats for as long as the session is: the same. The consumer
 //     notices by its own clock, not later than the servers do, ends the contexts of the handlers with ErrPartitionLost, and joins again. What a handler
 //     does after that is not committed, whatever it returns;
-//   - a handler does not return in time when its partition is revoked or the consumer is closed: what that handler did;
-//   - a commit fails to the end: Run and Close say so.
+//   - what is begun is not finished in time when a partition is revoked or the consumer is closed: what the handlers did that were ended, and what was done
+//     beyond the first record that was not;
+//   - a handler fails for good (FailureStop), or still fails in the attempt that is made when its partition is let go (FailureRetry), or a record of
+//     Poll is not marked by then: what was done beyond that record;
+//   - a commit fails to the end.
 //
-// A member that comes and one that is closed repeat nothing. Package client/inbox makes the effects in a database happen once in all these cases.
+// ConsumerStats.Repeats counts what was done and will be handled again so, but for the first case. Run and Close return an *UnfinishedError where it happens
+// because the consumer is closed. Otherwise a member that comes and one that is closed repeat nothing. Package client/inbox makes the
+// effects in a database happen once in all these cases.
 //
 // # Order
 //
@@ -93,6 +104,7 @@ type Consumer struct {
 		queue     []func()                           // callbacks, in order
 		news      chan struct{}                      // closed when something was committed, ended, or is there to be polled
 		since     int                                // records done since the last commit was asked for
+		handled   bool                               // nothing is left to handle, and nothing will come
 		stats     ConsumerStats
 	}
 }
@@ -101,7 +113,7 @@ type Consumer struct {
 //
 //	idle      made, nothing runs
 //	running   reads and handles
-//	draining  reads nothing more; what is being handled is finished and committed, while heartbeats go on
+//	draining  reads nothing more; what is begun is finished and committed (see partitionState), while heartbeats go on
 //	closed    nothing runs
 type consumerPhase uint8
 
@@ -149,8 +161,9 @@ func (c *Consumer) MemberID() string { return c.id }
 
 // Run joins the group and calls handle for each record, until ctx ends or the consumer is closed (nil, if all was committed), a handler fails
 // (a *HandlerError, unless WithConsumerFailure decides otherwise), records were deleted before they were read (a *GapError, unless
-// WithConsumerGap does), or the server refuses to go on. Before it returns, handlers that run have returned, what is done is committed, and the group
-// is left. It does not return with partitions that somebody may wait for.
+// WithConsumerGap does), or the server refuses to go on. Before it returns, what is begun is finished (see above), what is done is committed,
+// and the group is left. It does not return with partitions that somebody may wait for. If something that was begun is not done or not committed then,
+// it returns an error: an *UnfinishedError, or why commits failed. Beside a *HandlerError that is only counted, in ConsumerStats.Repeats.
 //
 // The context of a handler has the values of ctx. It ends, with a cause, when the partition is lost (ErrPartitionLost), or when the time to
 // finish is over (ErrPartitionRevoked, ErrConsumerClosed); the record is not done then if the handler returns an error. It does not end with
@@ -217,7 +230,7 @@ func (c *Consumer) start(ctx context.Context, pull bool, order ConsumerOrder, ba
 	return nil
 }
 
-// shutdown ends a consumer, in this order: (1) nothing new is begun; (2) partition by partition, what runs is finished or ended, committed, and
+// shutdown ends a consumer, in this order: (1) nothing more is read; (2) partition by partition, what is begun is finished or ended, committed, and
 // OnRevoked is called, all of which needs heartbeats and commits to go on; (3) those end; (4) the group is left; (5) the callbacks that were asked for
 // are made; (6) every goroutine has returned.
 func (c *Consumer) shutdown(endLoops func(), calling chan struct{}) {
@@ -237,6 +250,8 @@ func (c *Consumer) shutdown(endLoops func(), calling chan struct{}) {
 	}
 	endLoops()
 	c.mu.Lock()
+	c.mu.handled = true
+	c.work.Broadcast()
 	tried := c.mu.tried
 	c.mu.Unlock()
 	if stay := c.o.stay; tried && (stay == nil && c.o.instanceID == "" || stay != nil && !*stay) {
@@ -274,6 +289,10 @@ func (c *Consumer) endLocked() {
 		close(c.ending)
 		c.tellLocked()
 	}
+	// Nothing more is begun, also before the shutdown gets that far.
+	if c.mu.phase == phaseRunning {
+		c.mu.phase = phaseDraining
+	}
 }
 
 // fail ends the consumer because of err. The first failure is the one that is told.
@@ -288,15 +307,11 @@ func (c *Consumer) failLocked(err error) {
 		c.mu.failure = err
 	}
 	c.endLocked()
-	// Workers begin nothing more, also before the shutdown gets that far.
-	if c.mu.phase == phaseRunning {
-		c.mu.phase = phaseDraining
-		c.work.Broadcast()
-	}
 }
 
-// Close ends the consumer: nothing more is read, handlers that run may finish (WithConsumerGrace), what is done or marked is committed, and the
-// group is left. It returns when all that is over, with what could not be committed, if anything. A Run that goes on returns, too. It may be called
+// Close ends the consumer: nothing more is read, what is begun may finish (WithConsumerGrace), what is done or marked is committed, and the
+// group is left. It returns when all that is over, with what could not be finished or committed, if anything (an *UnfinishedError, of records of Poll too when later
+// ones were marked). A Run that goes on returns, too. It may be called
 // at any time, also again, but not by a handler or a callback, for which it would wait: these end the context of Run.
 func (c *Consumer) Close() error {
 	c.mu.Lock()

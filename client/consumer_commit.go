@@ -44,6 +44,7 @@ type commitWork struct {
 type commitProgress struct {
 	p      *ownedPartition
 	offset int64
+	place  uint64 // of that in the window
 }
 
 // How a commit is repeated that meets a generation which has begun since: so often at once, and then with pauses up to this.
@@ -78,7 +79,9 @@ func (w *commitWork) round(ctx context.Context) bool {
 		// A heartbeat tells the next generation, or that there is none. While members come and go there may soon be another, so the next attempt is made at
 		// once, but not for ever: each one costs the servers a heartbeat as well.
 		w.refused = time.Time{}
-		c.notify(err)
+		if w.failed > consumerStaleAtOnce { // else it is as usual
+			c.notify(err)
+		}
 		consumerNudge(c.beat)
 		consumerSleep(ctx, max(pause, c.o.session/10), heard)
 		c.mu.Lock()
@@ -130,8 +133,8 @@ func (c *Consumer) progressLocked() (work []commitProgress) {
 	for _, at := range sortedPartitions(c.mu.owned) {
 		p := c.mu.owned[at]
 		if offset := p.window.prefix(); offset > p.committed || p.again {
-			p.attempted = max(p.attempted, offset)
-			work = append(work, commitProgress{p, offset})
+			p.attempted, p.tried = max(p.attempted, offset), p.window.first
+			work = append(work, commitProgress{p, offset, p.window.first})
 		}
 	}
 	return work
@@ -196,7 +199,7 @@ func (w *commitWork) sendOnce(ctx context.Context, me GroupMember, work []commit
 	for _, g := range work {
 		g.p.again = false
 		g.p.acks++
-		g.p.committed = max(g.p.committed, g.offset)
+		g.p.committed, g.p.kept = max(g.p.committed, g.offset), max(g.p.kept, g.place)
 	}
 	c.tellLocked()
 	return nil

@@ -39,6 +39,20 @@ func (e *HandlerError) Error() string {
 // Unwrap gives the handler's error.
 func (e *HandlerError) Unwrap() error { return e.Err }
 
+// UnfinishedError says that a partition was let go while records were begun and not done, because the time to finish was over (WithConsumerGrace), their handlers
+// failed, or they were not marked. It is what Run and Close return where a consumer was closed so; with several partitions, that of one of them.
+type UnfinishedError struct {
+	Topic     string
+	Partition int32
+	Offset    int64 // of the first record that is not done: it is what is committed
+	Repeats   int64 // records behind it that are done, and will be handled again
+}
+
+func (e *UnfinishedError) Error() string {
+	return fmt.Sprintf("%s partition %d is let go at offset %d, whose record is not done; %d done behind it will be handled again",
+		e.Topic, e.Partition, e.Offset, e.Repeats)
+}
+
 // GapError says what retention has deleted before the group read it. errors.Is finds ErrRetentionGap in it.
 type GapError struct{ Gap }
 

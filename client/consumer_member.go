@@ -73,6 +73,7 @@ func (l *memberWork) join(ctx context.Context) {
 		return // what is answered contradicts itself
 	}
 	c.mu.Lock()
+	tried := c.mu.tried
 	c.mu.tried = true
 	timeout, lapses := c.commitTimeout(), time.Duration(0)
 	if c.mu.member == memberRejoining {
@@ -101,6 +102,11 @@ func (l *memberWork) join(ctx context.Context) {
 		l.joined, l.failed = true, 0
 		l.next = sent.Add(c.joined(sent, m))
 		return
+	}
+	if outcome, _ := Classify(err); outcome == Definite {
+		c.mu.Lock()
+		c.mu.tried = tried // there is no membership that this could have made
+		c.mu.Unlock()
 	}
 	if ctx.Err() != nil {
 		return
@@ -250,6 +256,9 @@ func (c *Consumer) joined(sent time.Time, m *Membership) time.Duration {
 			c.loseLocked(p)
 		} else if offset > p.committed {
 			p.committed = offset // by a commit that was not answered
+			if offset == p.attempted {
+				p.kept = p.tried
+			}
 		}
 	}
 	c.assignLocked(m.Assignment, nil)

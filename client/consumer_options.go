@@ -24,9 +24,11 @@ type FailureAction uint8
 
 // The actions.
 const (
-	FailureStop  FailureAction = iota // end the consumer with a *HandlerError; the record is not committed
-	FailureRetry                      // handle it again after a pause; what is behind it in its order waits
-	FailureSkip                       // go on behind it, and commit it
+	FailureStop FailureAction = iota // end the consumer with a *HandlerError; the record is not committed
+	// Handle it again after a pause; what is behind it in its order waits. When its partition is let go, it is tried once more at once, and then left to
+	// who has the partition next.
+	FailureRetry
+	FailureSkip // go on behind it, and commit it
 )
 
 // GapAction is what becomes of a partition of which retention has deleted records before a group, or a Reader, has read them.
@@ -103,7 +105,7 @@ func WithConsumerBuffer(bytes int64) ConsumerOption {
 }
 
 // WithConsumerWindow bounds, per partition, the records from the first one that is not handled on, overriding the default of 20,000. It is also how
-// many may be handled again after a crash while one record takes long.
+// many may be handled again after a crash while one record takes long, and how many may have to be handled before the partition is let go.
 func WithConsumerWindow(records int) ConsumerOption {
 	return func(o *consumerOptions) { o.window = records }
 }
@@ -119,8 +121,8 @@ func WithConsumerCommit(every time.Duration, records int) ConsumerOption {
 	return func(o *consumerOptions) { o.commitEvery, o.commitRecords = every, records }
 }
 
-// WithConsumerGrace is how long handlers may go on when their partition is revoked or the consumer is closed, before their contexts end, overriding the
-// default of 30 s. With Poll it is how long the consumer waits for records of a revoked partition to be marked.
+// WithConsumerGrace is how long handlers may go on when their partition is revoked or the consumer is closed, with what they have begun and what waits before that,
+// before their contexts end, overriding the default of 30 s. Another member waits for the partition as long. With Poll it is how long the consumer waits for records of a revoked partition to be marked.
 func WithConsumerGrace(d time.Duration) ConsumerOption {
 	return func(o *consumerOptions) { o.grace = d }
 }
@@ -148,7 +150,7 @@ func WithConsumerOnAssigned(f func(partitions []GroupOffset)) ConsumerOption {
 }
 
 // WithConsumerOnRevoked calls f when the handlers of partitions have ended and their progress is committed, before another member may get them,
-// overriding the default of nothing. It is also called when the consumer is closed.
+// overriding the default of nothing. It is also called when the consumer is closed. What could not be finished or committed is told to WithConsumerNotify.
 func WithConsumerOnRevoked(f func(partitions []TopicPartition)) ConsumerOption {
 	return func(o *consumerOptions) { o.onRevoked = f }
 }
@@ -159,8 +161,8 @@ func WithConsumerOnLost(f func(partitions []TopicPartition)) ConsumerOption {
 	return func(o *consumerOptions) { o.onLost = f }
 }
 
-// WithConsumerNotify hears of failures that the consumer deals with by itself: requests that are sent again, sessions that lapse. It overrides the default
-// of nobody. It is called by several goroutines and must not block.
+// WithConsumerNotify hears of failures that the consumer deals with by itself: requests that are sent again, sessions that lapse, partitions that go with
+// something unfinished (*UnfinishedError). It overrides the default of nobody. That a commit meets a new generation is no failure, unless it goes on. It is called by several goroutines and must not block.
 func WithConsumerNotify(f func(err error)) ConsumerOption {
 	return func(o *consumerOptions) { o.notify = f }
 }

@@ -10,7 +10,8 @@ import (
 //
 //	beginning  OnAssigned is called, or handlers of an earlier ownership have not returned. -> reading, releasing, over
 //	reading    records are read and handled. -> releasing when it is revoked or the consumer ends; -> over when it is lost
-//	releasing  nothing is read or begun any more; what runs is finished, committed, and OnRevoked is called. -> over, and let go by the next heartbeat
+//	releasing  nothing is read any more. Handlers go on until every record before the last one that was begun is done, so that all that is done can be
+//	           committed; nothing after that one is begun. What is done is committed, and OnRevoked is called. -> over, and let go by the next heartbeat
 //	over       not the consumer's any more
 type partitionState uint8
 
@@ -44,6 +45,9 @@ type ownedPartition struct {
 	acks      int       // commits that have succeeded
 	head      int64     // of the last read, -1 = none yet
 	handling  int       // records in handlers, or handed out by Poll and not marked
+	started   uint64    // the place in the window behind the last record that was begun
+	kept      uint64    // the place in the window behind the last one whose commit was answered
+	tried     uint64    // and sent, that of attempted
 	buffered  int64     // bytes of answers of which not all records are done
 
 	lanes   map[string]*consumerLane // by key: what waits for the record before it
@@ -92,7 +96,10 @@ func (c *Consumer) releaseLocked(p *ownedPartition, cause error) {
 		return
 	}
 	p.state = partitionReleasing
-	c.stopLocked(p)
+	p.endRead()
+	p.queue = nil
+	c.trimLocked(p, p.started)
+	c.quietLocked(p)
 	c.background.Go(func() { c.finish(p, cause) })
 }
 
@@ -103,9 +110,14 @@ func (c *Consumer) stopLocked(p *ownedPartition) {
 	c.quietLocked(p)
 }
 
+// repeatsLocked counts the records that are done and not known to be committed: who has the partition next gets them again.
+func (p *ownedPartition) repeatsLocked() int64 {
+	return int64(p.window.first-p.kept) + int64(p.window.len()-p.window.open)
+}
+
 // quietLocked notices when a partition that has stopped has nothing in handlers any more.
 func (c *Consumer) quietLocked(p *ownedPartition) {
-	if p.state < partitionReleasing || p.isQuiet || p.handling > 0 {
+	if p.state < partitionReleasing || p.isQuiet || p.handling > 0 || len(p.waiting) > 0 {
 		return
 	}
 	p.isQuiet = true
@@ -129,6 +141,7 @@ func (c *Consumer) loseLocked(p *ownedPartition) {
 		return
 	}
 	releasing := p.state == partitionReleasing
+	c.mu.stats.Repeats += p.repeatsLocked()
 	c.overLocked(p)
 	p.end(ErrPartitionLost)
 	if c.mu.pull {
@@ -154,17 +167,19 @@ func (c *Consumer) finish(p *ownedPartition, cause error) {
 	defer close(p.finished)
 	timer := time.NewTimer(c.o.grace)
 	defer timer.Stop()
+	cut := false
 	select {
 	case <-p.quiet:
 	case <-c.closing: // the caller of Close has marked what he has to mark
 	case <-timer.C:
+		cut = true
 	}
-	p.end(cause)
 	c.mu.Lock()
+	p.end(cause)
 	if c.mu.pull {
-		p.handling = 0
-		c.quietLocked(p)
+		p.handling, cut = 0, false
 	}
+	c.stopLocked(p)
 	c.mu.Unlock()
 	<-p.quiet
 	ctx, cancel := context.WithTimeout(c.base, 3*c.commitTimeout())
@@ -172,11 +187,19 @@ func (c *Consumer) finish(p *ownedPartition, cause error) {
 	cancel()
 	called := make(chan struct{})
 	c.mu.Lock()
-	if err != nil {
-		err = fmt.Errorf("commit %s partition %d: %w", p.at.Topic, p.at.Partition, err)
-		if cause == ErrConsumerClosed && c.mu.unfinished == nil {
-			c.mu.unfinished = err
-		}
+	repeats, failed := p.repeatsLocked(), c.mu.failure != nil
+	switch {
+	case err != nil:
+		err, failed = fmt.Errorf("commit %s partition %d: %w", p.at.Topic, p.at.Partition, err), false
+	case p.state != partitionOver && (repeats > 0 || cut && p.window.first < p.started):
+		err = &UnfinishedError{p.at.Topic, p.at.Partition, p.window.prefix(), repeats}
+	}
+	if err != nil && cause == ErrConsumerClosed && c.mu.unfinished == nil && !failed {
+		c.mu.unfinished = err
+	}
+	returned := c.mu.unfinished == err
+	if p.state != partitionOver { // else that was counted when it was lost
+		c.mu.stats.Repeats += repeats
 	}
 	if p.state == partitionOver {
 		close(called) // it was lost, and OnLost says so
@@ -189,7 +212,7 @@ func (c *Consumer) finish(p *ownedPartition, cause error) {
 		})
 	}
 	c.mu.Unlock()
-	if err != nil {
+	if err != nil && !returned {
 		c.notify(err)
 	}
 	<-called

@@ -48,11 +48,6 @@ func (c *Consumer) Poll(ctx context.Context) ([]Batch, error) {
 		select {
 		case <-news:
 		case <-c.ending:
-			c.mu.Lock()
-			if c.mu.phase == phaseRunning {
-				c.mu.phase = phaseDraining
-			}
-			c.mu.Unlock()
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}

@@ -9,6 +9,7 @@ type ConsumerStats struct {
 	Bytes          int64  // of keys, values and headers of records read
 	Records        int64  // done: handled, marked or skipped
 	Skipped        int64  // of them skipped after a failure
+	Repeats        int64  // of them not known to be committed when their partition was let go or lost: they will be handled again
 	Failures       int64  // of handlers, each attempt
 	Commits        int64  // requests that succeeded
 	CommitFailures int64  // requests that did not

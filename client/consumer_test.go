@@ -272,11 +272,16 @@ func TestConsumerEndsHandlers(t *testing.T) {
 		}
 		within(t, 10*time.Second, "b has one", func() bool { return b.Stats().Partitions == 1 && b.Stats().Read == 1 })
 		begun = time.Now()
-		a.close()
+		var unfinished *UnfinishedError
+		if err := a.Close(); !errors.As(err, &unfinished) || unfinished.Offset != 0 || unfinished.Repeats != 0 || <-a.ended != err {
+			t.Errorf("close: %v", err)
+		}
 		if err := <-causes; !errors.Is(err, ErrConsumerClosed) || time.Since(begun) < 5*time.Second || time.Since(begun) > 6*time.Second {
 			t.Errorf("%v after %s", err, time.Since(begun))
 		}
-		b.close()
+		if err := b.Close(); !errors.As(err, &unfinished) || <-b.ended != err {
+			t.Errorf("close: %v", err)
+		}
 		if f.lag() != 2 || len(causes) < 1 {
 			t.Errorf("lag %d: what was ended is committed", f.lag())
 		}

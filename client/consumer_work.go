@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"runtime/debug"
+	"slices"
 )
 
 // GroupRecord is a record that a Consumer read.
@@ -26,7 +27,34 @@ type readChunk struct {
 type consumerLane struct {
 	key   string
 	named bool // it is in the partition's map
+	taken int  // of the queue: in a handler, or given up
 	queue []*GroupRecord
+}
+
+// trim forgets the records at a place and behind it, but for those that a handler has.
+func (l *consumerLane) trim(place uint64) {
+	n := l.taken
+	for n < len(l.queue) && l.queue[n].place < place {
+		n++
+	}
+	clear(l.queue[n:])
+	l.queue = l.queue[:n]
+}
+
+// trimLocked forgets what was not begun of a partition that is given up, from a place in the window on: it would be done in vain.
+func (c *Consumer) trimLocked(p *ownedPartition, place uint64) {
+	for _, l := range p.lanes {
+		l.trim(place)
+	}
+	p.waiting = slices.DeleteFunc(p.waiting, func(l *consumerLane) bool {
+		l.trim(place)
+		return len(l.queue) == 0
+	})
+	if len(p.waiting) > 0 && !p.listed {
+		p.listed = true
+		c.mu.ready = append(c.mu.ready, p)
+	}
+	c.work.Broadcast()
 }
 
 // enterLocked puts records that were read into their lanes.
@@ -66,13 +94,13 @@ func (c *Consumer) offerLocked(p *ownedPartition, l *consumerLane) {
 }
 
 // takeLocked waits for something to handle: the first record of a lane, or the first ones. Partitions take turns, and so do the lanes of each. The
-// lane keeps what is taken until it is done. nil: the consumer ends.
+// lane keeps what is taken until it is done. When the consumer ends, only what its partitions are given up with is. nil: there will be nothing more.
 func (c *Consumer) takeLocked() (*ownedPartition, *consumerLane, []*GroupRecord) {
 	for {
-		for len(c.mu.ready) == 0 && c.mu.phase == phaseRunning {
+		for len(c.mu.ready) == 0 && !c.mu.handled {
 			c.work.Wait()
 		}
-		if c.mu.phase != phaseRunning {
+		if c.mu.handled {
 			return nil, nil, nil
 		}
 		c.lapseLocked()
@@ -82,6 +110,9 @@ func (c *Consumer) takeLocked() (*ownedPartition, *consumerLane, []*GroupRecord)
 		if len(p.waiting) == 0 {
 			continue // it was given up
 		}
+		if c.mu.phase != phaseRunning && p.state < partitionReleasing {
+			continue // it is about to be, and comes again
+		}
 		l := p.waiting[0]
 		p.waiting = p.waiting[1:]
 		if len(p.waiting) > 0 {
@@ -90,17 +121,26 @@ func (c *Consumer) takeLocked() (*ownedPartition, *consumerLane, []*GroupRecord)
 		}
 		n := min(c.mu.batch, len(l.queue))
 		p.handling += n
+		l.taken = n
+		p.started = max(p.started, l.queue[n-1].place+1)
 		return p, l, l.queue[:n:n]
 	}
 }
 
 // worker handles records until the consumer ends.
 func (c *Consumer) worker(handle consumerHandler) {
+	over := false
+	defer func() {
+		if !over { // a handler has ended the goroutine. The others are to be finished
+			c.workers.Go(func() { c.worker(handle) })
+		}
+	}()
 	for {
 		c.mu.Lock()
 		p, l, records := c.takeLocked()
 		c.mu.Unlock()
 		if p == nil {
+			over = true
 			return
 		}
 		c.handleOne(p, l, records, handle)
@@ -138,9 +178,11 @@ func (h consumerHandler) protect(ctx context.Context, records []*GroupRecord) (e
 // errConsumerGaveUp says that records are not done, and that this is nobody's failure: their partition went away, or the consumer ends.
 var errConsumerGaveUp = errors.New("given up")
 
-// attempts has records handled until they are done (nil), failed (*HandlerError), or given up.
+// attempts has records handled until they are done (nil), failed (*HandlerError), or given up. An attempt that begins when the partition is being given up
+// is the last one: what is behind the records may be done already, and is done in vain without them.
 func (c *Consumer) attempts(p *ownedPartition, records []*GroupRecord, handle consumerHandler) error {
 	for n := 1; ; n++ {
+		last := p.reading.Err() != nil || consumerClosed(c.ending)
 		err := handle.protect(p.ctx, records)
 		switch {
 		case err == nil:
@@ -164,7 +206,7 @@ func (c *Consumer) attempts(p *ownedPartition, records []*GroupRecord, handle co
 			return nil
 		case FailureRetry:
 			c.notify(failed)
-			if !c.pauseHandler(p.reading, n, err) {
+			if last || !consumerSleep(p.ctx, consumerPause(n, c.o.retryInitial, c.o.retryMax, err), p.reading.Done(), c.ending) {
 				return errConsumerGaveUp
 			}
 		default:
@@ -173,16 +215,12 @@ func (c *Consumer) attempts(p *ownedPartition, records []*GroupRecord, handle co
 	}
 }
 
-// pauseHandler waits before the next attempt. false: there will be none, because the partition is given up or the consumer ends.
-func (c *Consumer) pauseHandler(reading context.Context, n int, err error) bool {
-	if !consumerSleep(reading, consumerPause(n, c.o.retryInitial, c.o.retryMax, err), c.ending) {
-		return false
-	}
+func consumerClosed(ch <-chan struct{}) bool {
 	select {
-	case <-c.ending:
-		return false
-	default:
+	case <-ch:
 		return true
+	default:
+		return false
 	}
 }
 
@@ -194,16 +232,19 @@ func (c *Consumer) handledLocked(p *ownedPartition, l *consumerLane, records []*
 		if failed, ok := errors.AsType[*HandlerError](err); ok && p.state != partitionOver {
 			c.failLocked(failed)
 		}
+		if p.state != partitionOver {
+			c.trimLocked(p, records[0].place)
+		}
 		return // the lane stands still
 	}
 	for _, r := range records {
 		c.doneLocked(r)
 	}
-	if p.state >= partitionReleasing {
+	if p.state == partitionOver || p.ctx.Err() != nil {
 		return
 	}
 	clear(l.queue[:len(records)])
-	l.queue = l.queue[len(records):]
+	l.queue, l.taken = l.queue[len(records):], 0
 	switch {
 	case len(l.queue) > 0:
 		c.offerLocked(p, l)
