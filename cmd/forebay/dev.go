@@ -18,6 +18,9 @@ import (
 // demoTenant is the tenant of the embedded fabric.
 const demoTenant = "demo"
 
+// demoTopic is what the topic of the greeting and of the README is made by. One partition: so the README can read and commit partition 0.
+const demoTopic = `{"partitions":1}`
+
 // demoTokenLife is how long the demo token is good; each start makes a new one.
 const demoTokenLife = 365 * 24 * time.Hour
 
@@ -95,8 +98,8 @@ Forebay is ready. Everything is in %s; Ctrl-C stops it, and nothing acknowledged
 
 Create a topic and publish:
 
-  curl -s -X PUT %s/v1/topics/orders -H "Authorization: Bearer $(cat %s)" && \
-  curl -s %s/v1/topics/orders/records -H "Authorization: Bearer $(cat %s)" -H 'Content-Type: application/json' \
+  curl -s -w '\n' -X PUT %s/v1/topics/orders -H "Authorization: Bearer $(cat %s)" -H 'Content-Type: application/json' -d '%s' && \
+  curl -s -w '\n' %s/v1/topics/orders/records -H "Authorization: Bearer $(cat %s)" -H 'Content-Type: application/json' \
     -d '{"records":[{"key":"o-1","value":{"total":12.50}},{"key":"o-2","value":{"total":7}}]}'
 
 Read it back:
@@ -105,11 +108,11 @@ Read it back:
 
 Or work it off as a queue, each record leased to one worker at a time:
 
-  curl -s -X PUT %s/v1/topics/orders/subscriptions/billing -H "Authorization: Bearer $(cat %s)" \
+  curl -s -w '\n' -X PUT %s/v1/topics/orders/subscriptions/billing -H "Authorization: Bearer $(cat %s)" \
     -H 'Content-Type: application/json' -d '{"start":"earliest"}' && \
-  curl -s %s/v1/topics/orders/subscriptions/billing/lease -H "Authorization: Bearer $(cat %s)" -H 'Content-Type: application/json' -d '{"max":10}'
+  curl -s -w '\n' %s/v1/topics/orders/subscriptions/billing/lease -H "Authorization: Bearer $(cat %s)" -H 'Content-Type: application/json' -d '{"max":10}'
 
-`, data, base, n.OpsAddr(), demoTenant, tokenFile, token, base, tokenFile, base, tokenFile, base, tokenFile, base, tokenFile, base, tokenFile)
+`, data, base, n.OpsAddr(), demoTenant, tokenFile, token, base, tokenFile, demoTopic, base, tokenFile, base, tokenFile, base, tokenFile, base, tokenFile)
 	_, err := e.out.Write(b.Bytes())
 	return err
 }

@@ -52,6 +52,9 @@ func (c *dlqListCmd) Run(ctx context.Context, e *env) error {
 	listed := int64(0)
 	for d, err := range cl.DeadLetters(ctx, c.Topic, c.Subscription, o) {
 		if err != nil {
+			if listed == 0 {
+				return err // without the head of a table that is not there
+			}
 			return errors.Join(w.Flush(), err)
 		}
 		if c.Output == "json" {

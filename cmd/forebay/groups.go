@@ -43,7 +43,7 @@ func (c *groupsListCmd) Run(ctx context.Context, e *env) error {
 	for cursor, more := "", true; more; more = cursor != "" {
 		page, err := cl.ListGroups(ctx, api.MaxListLimit, cursor)
 		if err != nil {
-			return errors.Join(w.Flush(), err)
+			return err
 		}
 		cursor = page.Next
 		for i := range page.Items {
@@ -182,7 +182,7 @@ func gapText(group string, gaps []client.Gap) string {
 	for _, g := range gaps {
 		fmt.Fprintf(&b, "LOST: retention has deleted %s of %s partition %d before group %s read it: %s\n", plural(g.To-g.From, "offset"), g.Topic, g.Partition, group, offsets(g))
 	}
-	b.WriteString("Whoever owns that gets no records until it is decided where the group goes on. Stop its members, and run for example:\n")
+	b.WriteString("There the group stands still until it is decided where to go on, while it reads its other partitions. An owner may commit an offset behind what is lost. Or stop all members, and run for example:\n")
 	var topics []string
 	next := map[string][]string{}
 	for _, g := range gaps {
@@ -246,7 +246,10 @@ func (c *groupsSeekCmd) Run(ctx context.Context, e *env) error {
 	return err
 }
 
-type groupsDeleteCmd struct{ groupFlags }
+type groupsDeleteCmd struct {
+	groupFlags
+	deleteFlags
+}
 
 func (c *groupsDeleteCmd) Run(ctx context.Context, e *env) error {
 	cl, err := c.client(e)
@@ -254,7 +257,10 @@ func (c *groupsDeleteCmd) Run(ctx context.Context, e *env) error {
 		return err
 	}
 	defer cl.Close()
-	return explainGroup(unknownChange(cl.DeleteGroup(ctx, c.Group), c.Group), c.Group)
+	if err := cl.DeleteGroup(ctx, c.Group); err != nil {
+		return explainGroup(unknownChange(err, c.Group), c.Group)
+	}
+	return c.deleted(e, "group", c.Group)
 }
 
 // unknownChange says of a change whose outcome is unknown where to look.

@@ -105,11 +105,12 @@ u      3          -      1          9     8    -         -                   1
 
 LOST: retention has deleted 4 offsets of t partition 1 before group g read it: 5 to 8
 LOST: retention has deleted 1 offset of u partition 3 before group g read it: 1
-Whoever owns that gets no records until it is decided where the group goes on. Stop its members, and run for example:
+There the group stands still until it is decided where to go on, while it reads its other partitions. An owner may commit an offset behind what is lost. Or stop all members, and run for example:
   forebay groups seek g --topic t --offset 1:9   # the first that are left
   forebay groups seek g --topic u --offset 3:2   # the first that are left
 `, ""},
 		{"delete", []string{"delete", "g"}, "DELETE /g", "", ""},
+		{"delete as JSON", []string{"delete", "g", "--output", "json"}, "DELETE /g", `{"deleted":true,"group":"g"}` + "\n", ""},
 		{"seek", []string{"seek", "g", "--topic", "t", "--to", "latest"}, `POST /g/seek {"to":"latest","topic":"t"}`, moved, told},
 		{"seek to a time", []string{"seek", "g", "--topic", "t", "--timestamp", "2026-01-02T03:04:05.0001Z"}, `POST /g/seek {"timestamp":"2026-01-02T03:04:05.001Z","topic":"t"}`, moved, told},
 		{"seek to offsets", []string{"seek", "g", "--topic", "t", "--offset", "0:5,3:0", "--offset", "1:2"}, `POST /g/seek {"offsets":{"0":5,"1":2,"3":0},"topic":"t"}`, moved, told},

@@ -44,6 +44,19 @@ func printLine(w *bufio.Writer, raw json.RawMessage) error {
 	return w.WriteByte('\n')
 }
 
+// deleteFlags are those of commands that delete something.
+type deleteFlags struct {
+	Output string `help:"text (nothing, where it succeeded), or json: what was deleted, on one line." enum:"text,json" default:"text"`
+}
+
+// deleted tells scripts of a success; kind is what it was, such as "topic".
+func (f *deleteFlags) deleted(e *env, kind, name string) error {
+	if f.Output != "json" {
+		return nil
+	}
+	return printJSON(e.out, map[string]any{kind: name, "deleted": true})
+}
+
 // onTerminal says whether w is a terminal that a person looks at.
 func onTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)

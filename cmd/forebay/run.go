@@ -74,11 +74,25 @@ func run(ctx context.Context, args []string, std stdio) int {
 	case errors.Is(err, syscall.EPIPE):
 		return exitFailure // whoever read our output has gone: there is nobody to tell
 	case errors.As(err, &parse), errors.As(err, &usage):
-		fmt.Fprintf(std.err, "forebay: %v\nTry forebay --help.\n", err)
+		fmt.Fprintf(std.err, "forebay: %v\nTry %s --help.\n", err, e.commandOf(parse))
 		return exitUsage
 	}
 	fmt.Fprintf(std.err, "forebay: %v\n", err)
 	return exitFailure
+}
+
+// commandOf gives the command whose help would have said what is wrong: that of a faulty command line as far as it was understood.
+func (e *env) commandOf(fault *kong.ParseError) string {
+	k := e.kong
+	if fault != nil {
+		k = fault.Context
+	}
+	if k != nil {
+		if node := k.Selected(); node != nil {
+			return node.FullPath()
+		}
+	}
+	return "forebay"
 }
 
 // helpShown ends the parse after --help, which kong would do by leaving the process.

@@ -222,7 +222,10 @@ func printSubscription(e *env, s *client.Subscription, output string) error {
 	return printIndented(e.out, s.JSON)
 }
 
-type subscriptionsDeleteCmd struct{ queueFlags }
+type subscriptionsDeleteCmd struct {
+	queueFlags
+	deleteFlags
+}
 
 func (c *subscriptionsDeleteCmd) Run(ctx context.Context, e *env) error {
 	cl, err := c.client(e)
@@ -230,7 +233,10 @@ func (c *subscriptionsDeleteCmd) Run(ctx context.Context, e *env) error {
 		return err
 	}
 	defer cl.Close()
-	return cl.DeleteSubscription(ctx, c.Topic, c.Subscription)
+	if err := cl.DeleteSubscription(ctx, c.Topic, c.Subscription); err != nil {
+		return err
+	}
+	return c.deleted(e, "subscription", c.Subscription)
 }
 
 // seekFlags say where to.

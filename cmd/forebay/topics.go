@@ -192,6 +192,7 @@ func (c *topicsUpdateCmd) Run(ctx context.Context, e *env) error {
 type topicsDeleteCmd struct {
 	connectFlags
 	Topic string `arg:""`
+	deleteFlags
 }
 
 func (c *topicsDeleteCmd) Run(ctx context.Context, e *env) error {
@@ -200,5 +201,8 @@ func (c *topicsDeleteCmd) Run(ctx context.Context, e *env) error {
 		return err
 	}
 	defer cl.Close()
-	return cl.DeleteTopic(ctx, c.Topic)
+	if err := cl.DeleteTopic(ctx, c.Topic); err != nil {
+		return err
+	}
+	return c.deleted(e, "topic", c.Topic)
 }

@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	topic  = "events"
+	topic  = "example-events"
 	group  = "counters"
 	events = 60
 )
@@ -94,8 +94,7 @@ func describe(ctx context.Context, c *client.Client) error {
 }
 
 func publish(ctx context.Context, c *client.Client) error {
-	partitions := 3
-	if _, _, err := c.PutTopic(ctx, topic, client.TopicSettings{Partitions: &partitions}); err != nil {
+	if _, _, err := c.PutTopic(ctx, topic, client.TopicSettings{}); err != nil { // as it is, where it is there already
 		return err
 	}
 	p, err := client.NewProducer(c, topic)

@@ -19,6 +19,8 @@ import (
 	"github.com/forebaymq/forebay/client"
 )
 
+const topic = "example-orders"
+
 type order struct {
 	Customer string `json:"customer"`
 	Total    int    `json:"total"`
@@ -38,8 +40,8 @@ func run(ctx context.Context) error {
 		return err
 	}
 	defer c.Close()
-	partitions := 4
-	if _, _, err := c.PutTopic(ctx, "orders", client.TopicSettings{Partitions: &partitions}); err != nil {
+	// No settings: the topic gets the server's defaults, or stays as it is where it is there already.
+	if _, _, err := c.PutTopic(ctx, topic, client.TopicSettings{}); err != nil {
 		return err
 	}
 	if err := publish(ctx, c); err != nil {
@@ -50,7 +52,7 @@ func run(ctx context.Context) error {
 
 // publish sends three orders of each customer. The customer is the key, so the orders of one stay in their order.
 func publish(ctx context.Context, c *client.Client) error {
-	p, err := client.NewProducer(c, "orders")
+	p, err := client.NewProducer(c, topic)
 	if err != nil {
 		return err
 	}
@@ -70,7 +72,7 @@ func publish(ctx context.Context, c *client.Client) error {
 
 // totals reads the topic from its first record to its present end.
 func totals(ctx context.Context, c *client.Client) error {
-	r, err := client.NewReader(c, "orders")
+	r, err := client.NewReader(c, topic)
 	if err != nil {
 		return err
 	}

@@ -29,7 +29,10 @@ type purchase struct {
 	Total    int    `json:"total"`
 }
 
-const purchases = 6
+const (
+	purchases      = 6
+	purchasesTopic = "example-purchases"
+)
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -68,12 +71,12 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	partitions, start := 3, "earliest"
-	topic, _, err := c.PutTopic(ctx, "purchases", client.TopicSettings{Partitions: &partitions})
+	start := "earliest"
+	topic, _, err := c.PutTopic(ctx, purchasesTopic, client.TopicSettings{}) // as it is, where it is there already
 	if err != nil {
 		return err
 	}
-	if _, _, err := c.PutSubscription(ctx, "purchases", "accounts", client.SubscriptionSettings{Start: &start}); err != nil {
+	if _, _, err := c.PutSubscription(ctx, purchasesTopic, "accounts", client.SubscriptionSettings{Start: &start}); err != nil {
 		return err
 	}
 
@@ -121,7 +124,7 @@ func buy(ctx context.Context, db *sql.DB, out *outbox.Outbox, p purchase) error 
 	if _, err := tx.ExecContext(ctx, "INSERT INTO example_purchase (customer, total) VALUES ($1, $2)", p.Customer, p.Total); err != nil {
 		return err
 	}
-	if _, err := out.Add(ctx, tx, "purchases", client.Record{Key: []byte(p.Customer), Value: value, Kind: client.KindJSON}); err != nil {
+	if _, err := out.Add(ctx, tx, purchasesTopic, client.Record{Key: []byte(p.Customer), Value: value, Kind: client.KindJSON}); err != nil {
 		return err
 	}
 	if p.Total == 13 {
@@ -134,7 +137,7 @@ func buy(ctx context.Context, db *sql.DB, out *outbox.Outbox, p purchase) error 
 func book(ctx context.Context, c *client.Client, db *sql.DB, in *inbox.Inbox, topicID string) error {
 	var w *client.Worker
 	booked := 0
-	w, err := client.NewWorker(c, "purchases", "accounts", func(ctx context.Context, m *client.Message) error {
+	w, err := client.NewWorker(c, purchasesTopic, "accounts", func(ctx context.Context, m *client.Message) error {
 		var p purchase
 		if err := json.Unmarshal(m.Value, &p); err != nil {
 			return err

@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	topic        = "mails"
+	topic        = "example-mails"
 	subscription = "sender"
 )
 
@@ -63,7 +63,7 @@ func run(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		fmt.Printf("dead letter: offset %d after %d attempts: %s\n", d.Offset, d.Attempts, d.Reason)
+		fmt.Printf("dead letter after %d attempts: %s\n", d.Attempts, d.Reason)
 	}
 	return nil
 }
@@ -89,8 +89,8 @@ func send(ctx context.Context, m *client.Message) error {
 
 // fill makes the queue and puts five mails into it.
 func fill(ctx context.Context, c *client.Client) error {
-	partitions, attempts, start, pause := 1, 2, "earliest", "0s"
-	if _, _, err := c.PutTopic(ctx, topic, client.TopicSettings{Partitions: &partitions}); err != nil {
+	attempts, start, pause := 2, "earliest", "0s"
+	if _, _, err := c.PutTopic(ctx, topic, client.TopicSettings{}); err != nil { // as it is, where it is there already
 		return err
 	}
 	settings := client.SubscriptionSettings{Start: &start, MaxAttempts: &attempts, Backoff: &client.BackoffSettings{Initial: &pause}}

@@ -20,6 +20,8 @@ import (
 	"github.com/forebaymq/forebay/client"
 )
 
+const topic = "example-measurements"
+
 func main() {
 	if len(os.Args) != 2 {
 		log.Fatal("usage: replay FILE")
@@ -48,7 +50,7 @@ func run(ctx context.Context, file string) error {
 	case !errors.Is(err, fs.ErrNotExist):
 		return err
 	}
-	r, err := client.NewReader(c, "measurements", opts...)
+	r, err := client.NewReader(c, topic, opts...)
 	if err != nil {
 		return err
 	}
@@ -65,10 +67,10 @@ func run(ctx context.Context, file string) error {
 
 // measure publishes ten records.
 func measure(ctx context.Context, c *client.Client) error {
-	if _, _, err := c.PutTopic(ctx, "measurements", client.TopicSettings{}); err != nil {
+	if _, _, err := c.PutTopic(ctx, topic, client.TopicSettings{}); err != nil {
 		return err
 	}
-	p, err := client.NewProducer(c, "measurements")
+	p, err := client.NewProducer(c, topic)
 	if err != nil {
 		return err
 	}
