@@ -95,6 +95,7 @@ func recordEnviron(topic string, m *client.Record) []string {
 		"RECORD_OFFSET=" + strconv.FormatInt(m.Offset, 10),
 		"RECORD_TIME=" + m.Time.UTC().Format(timeFormat),
 		"RECORD_KIND=" + kindName(m),
+		"RECORD_HEADERS=" + headersJSON(m.Headers),
 	}
 	if m.Key != nil {
 		env = append(env, "RECORD_KEY_BASE64="+base64.StdEncoding.EncodeToString(m.Key))
@@ -107,9 +108,6 @@ func recordEnviron(topic string, m *client.Record) []string {
 	}
 	if !m.ProducerTime.IsZero() {
 		env = append(env, "RECORD_PRODUCER_TIME="+m.ProducerTime.UTC().Format(timeFormat))
-	}
-	if len(m.Headers) > 0 {
-		env = append(env, "RECORD_HEADERS="+headersJSON(m.Headers))
 	}
 	return env
 }

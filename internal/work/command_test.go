@@ -52,13 +52,13 @@ line 2`
 
 // TestCommandGetsAnyKey: bytes that a variable cannot hold are there as base64 only.
 func TestCommandGetsAnyKey(t *testing.T) {
-	c, out, _ := shell(t, `echo "${RECORD_KEY-none} ${RECORD_KEY_BASE64-none} $RECORD_KIND"`)
+	c, out, _ := shell(t, `echo "${RECORD_KEY-none} ${RECORD_KEY_BASE64-none} $RECORD_KIND $RECORD_HEADERS"`)
 	for want, r := range map[string]client.Record{
-		"none AGE= data\n":             {Key: []byte("\x00a"), Value: []byte("x")},
-		"none /w== data\n":             {Key: []byte{255}, Value: []byte{}},
-		" " + " tombstone\n":           {Key: []byte{}},
-		"none none json\n":             {Value: []byte("1"), Kind: client.KindJSON},
-		"k aw== " + "tombstone" + "\n": {Key: []byte("k")},
+		"none AGE= data []\n":   {Key: []byte("\x00a"), Value: []byte("x")},
+		"none /w== data []\n":   {Key: []byte{255}, Value: []byte{}},
+		"  tombstone []\n":      {Key: []byte{}},
+		"none none json []\n":   {Value: []byte("1"), Kind: client.KindJSON},
+		"k aw== tombstone []\n": {Key: []byte("k")},
 	} {
 		out.Reset()
 		if err := c.Handle(t.Context(), &client.Message{Record: r}); err != nil || out.String() != want {
