@@ -68,6 +68,19 @@ func (o *outage) refusal(err error) bool {
 	return consumerFatal(err) || !o.reached
 }
 
+// telling gives a client like c whose attempts that fail and are made again are told to notify, too, beside the Notify of its policy. An outage that
+// those get over would otherwise be none to whoever watches a long-lived thing. Each failure is told once: the last attempt's is what a call returns.
+func (c *Client) telling(notify func(err error)) *Client {
+	like, own := *c, c.policy.Notify
+	like.policy.Notify = func(err *Error, pause time.Duration) {
+		if own != nil {
+			own(err, pause)
+		}
+		notify(err)
+	}
+	return &like
+}
+
 // pass waits for d, or for the end of ctx (false).
 func pass(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)

@@ -142,7 +142,8 @@ func WithReaderGap(decide func(ctx context.Context, g Gap) GapAction) ReaderOpti
 	return func(o *readerOptions) { o.onGap = decide }
 }
 
-// WithReaderNotify hears of failures that the reader deals with by itself, overriding the default of nobody. It is called by several goroutines.
+// WithReaderNotify hears of failures that the reader deals with by itself, of each attempt that is made again, overriding the default of nobody. It is
+// called by several goroutines.
 func WithReaderNotify(notify func(err error)) ReaderOption {
 	return func(o *readerOptions) { o.notify = notify }
 }
@@ -192,7 +193,7 @@ func NewReader(c *Client, topic string, opts ...ReaderOption) (*Reader, error) {
 	}
 	slices.Sort(o.partitions)
 	o.partitions = slices.Compact(o.partitions)
-	r := &Reader{c: c, topic: topic, o: o}
+	r := &Reader{c: c.telling(o.notify), topic: topic, o: o}
 	r.mu.next = map[int32]int64{}
 	for p, at := range o.positions {
 		r.mu.next[p] = at

@@ -145,7 +145,7 @@ func TestReaderAndOutages(t *testing.T) {
 			opts = append(opts, WithReaderFollow())
 		}
 		got, err := readAll(t, t.Context(), mustReader(t, f, opts...))
-		if follow && (err != nil || len(got[0]) != 20 || told.Load() != 1) || !follow && (codeOf(err) != "STORAGE_UNAVAILABLE" || told.Load() != 0 || len(got) != 0) {
+		if follow && (err != nil || len(got[0]) != 20 || told.Load() != 6) || !follow && (codeOf(err) != "STORAGE_UNAVAILABLE" || told.Load() != 3 || len(got) != 0) {
 			t.Errorf("following %t: %d records, told %d times, %v", follow, len(got[0]), told.Load(), err)
 		}
 	}

@@ -126,8 +126,8 @@ func WithWorkerOutage(limit time.Duration) WorkerOption {
 }
 
 // WithWorkerNotify tells notify what goes wrong, overriding the default of nobody: with a record, that its handler failed (a panic is a *PanicError) or
-// that its lease was lost (ErrLeaseLost); without one (nil), that the server could not be reached or refused. It is called by several goroutines,
-// and holds them up while it runs.
+// that its lease was lost (ErrLeaseLost); without one (nil), that the server could not be reached or refused, each attempt that is made again. It is
+// called by several goroutines, and holds them up while it runs.
 func WithWorkerNotify(notify func(m *Message, err error)) WorkerOption {
 	return func(o *workerOptions) { o.notify = notify }
 }
@@ -135,7 +135,12 @@ func WithWorkerNotify(notify func(m *Message, err error)) WorkerOption {
 // NewWorker makes a worker for one subscription. It does nothing until Run.
 func NewWorker(c *Client, topic, subscription string, handle MessageHandler, opts ...WorkerOption) (*Worker, error) {
 	opts = append([]WorkerOption{func(o *workerOptions) { o.maxRetryAfter = c.policy.MaxRetryAfter }}, opts...)
-	return newWorker(&remoteQueue{c, topic, subscription}, handle, opts...)
+	queue := &remoteQueue{c, topic, subscription}
+	w, err := newWorker(queue, handle, opts...)
+	if err == nil {
+		queue.c = c.telling(func(err error) { w.o.notify(nil, err) })
+	}
+	return w, err
 }
 
 func newWorker(queue workerQueue, handle MessageHandler, opts ...WorkerOption) (*Worker, error) {

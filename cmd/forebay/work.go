@@ -72,7 +72,11 @@ func (c *workCmd) Run(ctx context.Context, e *env) error {
 	locked := *e
 	locked.err = work.LockWriter(e.err)
 	e = &locked
-	cl, err := c.client(e)
+	policy := c.retryPolicy(e)
+	if len(c.Command) > 0 {
+		policy.Notify = nil // the worker tells
+	}
+	cl, err := c.client(e, client.WithRetry(policy))
 	if err != nil {
 		return err
 	}
