@@ -80,7 +80,7 @@ func call(w io.Writer, in *bufio.Reader, args []string) (string, error) {
 	case strings.HasPrefix(line, "+"):
 		return line[1:], nil
 	case strings.HasPrefix(line, "-"):
-		return "", fmt.Errorf("Redis answers %s", line[1:])
+		return "", fmt.Errorf("answer of Redis: %s", line[1:])
 	case strings.HasPrefix(line, "$"):
 		n, err := strconv.Atoi(line[1:])
 		if err != nil || n < 0 || n > 1<<20 {
@@ -92,7 +92,7 @@ func call(w io.Writer, in *bufio.Reader, args []string) (string, error) {
 		}
 		return string(text[:n]), nil
 	}
-	return "", fmt.Errorf("Redis answers %q, which is not understood", line)
+	return "", fmt.Errorf("answer of Redis is not understood: %q", line)
 }
 
 // figures gives what INFO says in numbers.

@@ -27,9 +27,9 @@ type groupServer struct {
 		groups map[string]*servedGroup
 		beats  int
 	}
-	loseCommits, forgetGroup, keepGroups bool // the faults
-	stale                                int  // the heartbeat with this number is told to join again
-	lost                                 func() bool
+	loseCommits, forgetGroup bool // the faults
+	stale                    int  // the heartbeat with this number is told to join again
+	lost                     func() bool
 }
 
 type servedGroup struct {
