@@ -68,24 +68,11 @@ func (c *Client) ListDeadLetters(ctx context.Context, topic, subscription string
 	r := queueRequest("list dead letters of", http.MethodGet, topic, subscription, "/dead-letters", safeTwice)
 	r.query = pageQuery(o.Page, o.Cursor)
 	r.query.Set("records", strconv.FormatBool(o.Records))
-	page := &DeadLetterPage{}
-	err := c.call(ctx, r, func(_ int, body []byte) error {
-		items, next, err := decodePage(body)
-		if err != nil {
-			return err
-		}
-		*page = DeadLetterPage{Items: make([]DeadLetter, len(items)), Next: next}
-		for i, item := range items {
-			if err := page.Items[i].decode(item); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
+	items, next, err := callPage[DeadLetter](ctx, c, r)
 	if err != nil {
 		return nil, err
 	}
-	return page, nil
+	return &DeadLetterPage{Items: items, Next: next}, nil
 }
 
 // DeadLetters goes over the dead letters of a subscription, page by page. An error is the last element.

@@ -81,24 +81,11 @@ type GroupPage struct {
 // ListGroups pages through the tenant's groups, by name. limit 0 = the server's default (100); cursor "" = from the start.
 func (c *Client) ListGroups(ctx context.Context, limit int, cursor string) (*GroupPage, error) {
 	r := &request{op: "list groups", method: http.MethodGet, path: "/v1/groups", query: pageQuery(limit, cursor), accept: contentJSON, twice: safeTwice}
-	page := &GroupPage{}
-	err := c.call(ctx, r, func(_ int, body []byte) error {
-		items, next, err := decodePage(body)
-		if err != nil {
-			return err
-		}
-		*page = GroupPage{Items: make([]Group, len(items)), Next: next}
-		for i, item := range items {
-			if err := page.Items[i].decode(item); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
+	items, next, err := callPage[Group](ctx, c, r)
 	if err != nil {
 		return nil, err
 	}
-	return page, nil
+	return &GroupPage{Items: items, Next: next}, nil
 }
 
 // GroupSeek moves a group on one topic. Exactly one target of To is set; with Offsets the partitions that are not named stay where they are.

@@ -177,24 +177,11 @@ func (c *Client) ListSubscriptions(ctx context.Context, topic string, limit int,
 		op: "list subscriptions of " + topic, method: http.MethodGet, path: subscriptionsPath(topic), query: pageQuery(limit, cursor),
 		accept: contentJSON, twice: safeTwice,
 	}
-	page := &SubscriptionPage{}
-	err := c.call(ctx, r, func(_ int, body []byte) error {
-		items, next, err := decodePage(body)
-		if err != nil {
-			return err
-		}
-		*page = SubscriptionPage{Items: make([]Subscription, len(items)), Next: next}
-		for i, item := range items {
-			if err := page.Items[i].decode(item); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
+	items, next, err := callPage[Subscription](ctx, c, r)
 	if err != nil {
 		return nil, err
 	}
-	return page, nil
+	return &SubscriptionPage{Items: items, Next: next}, nil
 }
 
 // DeleteSubscription removes a subscription, its leases and its dead letters; the records stay in the topic. It is sent again when an
@@ -312,17 +299,29 @@ func pageQuery(limit int, cursor string) url.Values {
 	return query
 }
 
-// decodePage reads one page of a list.
-func decodePage(body []byte) (items []json.RawMessage, next string, err error) {
-	var page struct {
-		Items      []json.RawMessage `json:"items"`
-		NextCursor *string           `json:"nextCursor"`
-	}
-	if err := json.Unmarshal(body, &page); err != nil {
-		return nil, "", err
-	}
-	if page.NextCursor != nil {
-		next = *page.NextCursor
-	}
-	return page.Items, next, nil
+// callPage asks for one page of a list. next is the cursor of the one after it, or "".
+func callPage[T any, P interface {
+	*T
+	decode(body []byte) error
+}](ctx context.Context, c *Client, r *request) (items []T, next string, err error) {
+	err = c.call(ctx, r, func(_ int, body []byte) error {
+		var page struct {
+			Items      []json.RawMessage `json:"items"`
+			NextCursor *string           `json:"nextCursor"`
+		}
+		if err := json.Unmarshal(body, &page); err != nil {
+			return err
+		}
+		items, next = make([]T, len(page.Items)), ""
+		for i, item := range page.Items {
+			if err := P(&items[i]).decode(item); err != nil {
+				return err
+			}
+		}
+		if page.NextCursor != nil {
+			next = *page.NextCursor
+		}
+		return nil
+	})
+	return items, next, err
 }

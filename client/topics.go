@@ -4,8 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
-	"net/url"
-	"strconv"
 	"time"
 
 	"github.com/forebaymq/forebay/api"
@@ -124,40 +122,12 @@ type TopicPage struct {
 
 // ListTopics pages through the tenant's topics. limit 0 = the server's default (100); cursor "" = from the start.
 func (c *Client) ListTopics(ctx context.Context, limit int, cursor string) (*TopicPage, error) {
-	query := url.Values{}
-	if limit > 0 {
-		query.Set("limit", strconv.Itoa(limit))
-	}
-	if cursor != "" {
-		query.Set("cursor", cursor)
-	}
-	r := &request{
-		op: "list topics", method: http.MethodGet, path: "/v1/topics", query: query, accept: "application/json", twice: safeTwice,
-	}
-	page := &TopicPage{}
-	err := c.call(ctx, r, func(_ int, body []byte) error {
-		var answer struct {
-			Items      []json.RawMessage `json:"items"`
-			NextCursor *string           `json:"nextCursor"`
-		}
-		if err := json.Unmarshal(body, &answer); err != nil {
-			return err
-		}
-		*page = TopicPage{Items: make([]Topic, len(answer.Items))}
-		for i, item := range answer.Items {
-			if err := page.Items[i].decode(item); err != nil {
-				return err
-			}
-		}
-		if answer.NextCursor != nil {
-			page.Next = *answer.NextCursor
-		}
-		return nil
-	})
+	r := &request{op: "list topics", method: http.MethodGet, path: "/v1/topics", query: pageQuery(limit, cursor), accept: contentJSON, twice: safeTwice}
+	items, next, err := callPage[Topic](ctx, c, r)
 	if err != nil {
 		return nil, err
 	}
-	return page, nil
+	return &TopicPage{Items: items, Next: next}, nil
 }
 
 // DeleteTopic removes a topic and its records. It is sent again when an answer was lost; "unknown topic" is then success.

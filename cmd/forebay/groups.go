@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -36,28 +37,18 @@ func (c *groupsListCmd) Run(ctx context.Context, e *env) error {
 		return err
 	}
 	defer cl.Close()
-	w := tabwriter.NewWriter(e.out, 0, 8, 2, ' ', 0)
-	if c.Output == "text" {
-		fmt.Fprintln(w, "GROUP\tCREATED\tID")
-	}
-	for cursor, more := "", true; more; more = cursor != "" {
-		page, err := cl.ListGroups(ctx, api.MaxListLimit, cursor)
-		if err != nil {
-			return err
-		}
-		cursor = page.Next
-		for i := range page.Items {
-			g := &page.Items[i]
-			if c.Output == "json" {
-				if err := printJSON(e.out, g.JSON); err != nil {
-					return err
-				}
-				continue
+	return printList(e, c.Output, "GROUP\tCREATED\tID",
+		func(cursor string) ([]client.Group, string, error) {
+			page, err := cl.ListGroups(ctx, api.MaxListLimit, cursor)
+			if err != nil {
+				return nil, "", err
 			}
-			fmt.Fprintf(w, "%s\t%s\t%s\n", g.Name, moment(g.Created), g.GroupID)
-		}
-	}
-	return w.Flush()
+			return page.Items, page.Next, nil
+		},
+		func(v *client.Group) json.RawMessage { return v.JSON },
+		func(w io.Writer, v *client.Group) {
+			fmt.Fprintf(w, "%s\t%s\t%s\n", v.Name, moment(v.Created), v.GroupID)
+		})
 }
 
 type groupsDescribeCmd struct {

@@ -4,9 +4,11 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
+	"text/tabwriter"
 
 	"github.com/mattn/go-isatty"
 )
@@ -42,6 +44,32 @@ func printLine(w *bufio.Writer, raw json.RawMessage) error {
 		return err
 	}
 	return w.WriteByte('\n')
+}
+
+// printList prints a list page by page: JSON lines, or a table with a row for each item. What fails at once prints nothing, not even the head.
+func printList[T any](e *env, output, head string, page func(cursor string) (items []T, next string, err error), raw func(*T) json.RawMessage, row func(io.Writer, *T)) error {
+	w := tabwriter.NewWriter(e.out, 0, 8, 2, ' ', 0)
+	if output == "text" {
+		fmt.Fprintln(w, head)
+	}
+	for cursor, more := "", true; more; more = cursor != "" {
+		items, next, err := page(cursor)
+		switch {
+		case err != nil && cursor == "":
+			return err
+		case err != nil:
+			return errors.Join(w.Flush(), err)
+		}
+		cursor = next
+		for i := range items {
+			if output != "json" {
+				row(w, &items[i])
+			} else if err := printJSON(e.out, raw(&items[i])); err != nil {
+				return err
+			}
+		}
+	}
+	return w.Flush()
 }
 
 // deleteFlags are those of commands that delete something.

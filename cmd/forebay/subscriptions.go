@@ -6,9 +6,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/forebaymq/forebay/api"
@@ -149,29 +149,19 @@ func (c *subscriptionsListCmd) Run(ctx context.Context, e *env) error {
 		return err
 	}
 	defer cl.Close()
-	w := tabwriter.NewWriter(e.out, 0, 8, 2, ' ', 0)
-	if c.Output == "text" {
-		fmt.Fprintln(w, "SUBSCRIPTION\tLAG\tIN FLIGHT\tDELAYED\tDEAD LETTERS\tOLDEST UNACKED\tVISIBILITY\tATTEMPTS")
-	}
-	for cursor, more := "", true; more; more = cursor != "" {
-		page, err := cl.ListSubscriptions(ctx, c.Topic, api.MaxListLimit, cursor)
-		if err != nil {
-			return err
-		}
-		cursor = page.Next
-		for i := range page.Items {
-			s := &page.Items[i]
-			if c.Output == "json" {
-				if err := printJSON(e.out, s.JSON); err != nil {
-					return err
-				}
-				continue
+	return printList(e, c.Output, "SUBSCRIPTION\tLAG\tIN FLIGHT\tDELAYED\tDEAD LETTERS\tOLDEST UNACKED\tVISIBILITY\tATTEMPTS",
+		func(cursor string) ([]client.Subscription, string, error) {
+			page, err := cl.ListSubscriptions(ctx, c.Topic, api.MaxListLimit, cursor)
+			if err != nil {
+				return nil, "", err
 			}
-			t := sum(s.Partitions)
-			fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\t%s\t%s\t%d\n", s.Name, t.Lag, t.InFlight, t.Delayed, t.DeadLetters, age(t.OldestUnackedAgeSeconds), s.VisibilityTimeout, s.MaxAttempts)
-		}
-	}
-	return w.Flush()
+			return page.Items, page.Next, nil
+		},
+		func(v *client.Subscription) json.RawMessage { return v.JSON },
+		func(w io.Writer, v *client.Subscription) {
+			t := sum(v.Partitions)
+			fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\t%s\t%s\t%d\n", v.Name, t.Lag, t.InFlight, t.Delayed, t.DeadLetters, age(t.OldestUnackedAgeSeconds), v.VisibilityTimeout, v.MaxAttempts)
+		})
 }
 
 // sum adds up the partitions of a subscription; the age is that of the oldest.

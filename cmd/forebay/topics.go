@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"text/tabwriter"
+	"io"
 
 	"github.com/forebaymq/forebay/api"
 	"github.com/forebaymq/forebay/client"
@@ -30,27 +30,18 @@ func (c *topicsListCmd) Run(ctx context.Context, e *env) error {
 		return err
 	}
 	defer cl.Close()
-	w := tabwriter.NewWriter(e.out, 0, 8, 2, ' ', 0)
-	if c.Output == "text" {
-		fmt.Fprintln(w, "TOPIC\tPARTITIONS\tRETENTION\tCLEANUP")
-	}
-	for cursor, more := "", true; more; more = cursor != "" {
-		page, err := cl.ListTopics(ctx, api.MaxListLimit, cursor)
-		if err != nil {
-			return err
-		}
-		cursor = page.Next
-		for _, t := range page.Items {
-			if c.Output == "json" {
-				if err := printJSON(e.out, t.JSON); err != nil {
-					return err
-				}
-				continue
+	return printList(e, c.Output, "TOPIC\tPARTITIONS\tRETENTION\tCLEANUP",
+		func(cursor string) ([]client.Topic, string, error) {
+			page, err := cl.ListTopics(ctx, api.MaxListLimit, cursor)
+			if err != nil {
+				return nil, "", err
 			}
-			fmt.Fprintf(w, "%s\t%d\t%s\t%s\n", t.Name, t.Partitions, retention(t.Retention), t.Cleanup)
-		}
-	}
-	return w.Flush()
+			return page.Items, page.Next, nil
+		},
+		func(v *client.Topic) json.RawMessage { return v.JSON },
+		func(w io.Writer, v *client.Topic) {
+			fmt.Fprintf(w, "%s\t%d\t%s\t%s\n", v.Name, v.Partitions, retention(v.Retention), v.Cleanup)
+		})
 }
 
 func retention(r client.Retention) string {
