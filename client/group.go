@@ -203,17 +203,21 @@ type PolledPartition struct {
 	NextOffset int64             // what to commit once the records are processed; holes are passed
 	Head       int64             // the offset that the next record will get
 	JSON       []json.RawMessage // Records in the server's own words, one for one
+	// Gap is what retention has deleted before the group read it, nil = nothing. With one there are no records, and there will be none before somebody
+	// decides: the member that owns the partition with a commit at or after the gap's end, or SeekGroup. NextOffset is that end, and Head 0 (unknown).
+	Gap *Gap
 }
 
 // errPollLost says what to do about a poll whose outcome is unknown.
 var errPollLost = errors.New("records may have been read without coming here: join again with the same member ID before the next poll")
 
 // Poll reads from all partitions that a member owns, but for those that it is to let go, from where its last poll in this generation left off, or
-// else from the committed offsets. Partitions without records are not in the answer.
+// else from the committed offsets. Partitions without records are not in the answer, but for those with a Gap. Polls of one member at the same time
+// read different records.
 //
 // A poll moves the place of the next one. So it is not sent again where its answer was lost, but fails, and Classify says Indefinite: join again with the
 // same member ID, and polls go on from the committed offsets; a second poll would pass over what was lost. ErrStaleGeneration: a heartbeat tells
-// the new generation. ErrRetentionGap: Gaps says what retention has deleted; SeekGroup, or a commit beyond the gap, decides.
+// the new generation. ErrRetentionGap: there is nothing but gaps, which are in Gaps.
 func (c *Client) Poll(ctx context.Context, group string, m GroupMember, o PollOptions) ([]PolledPartition, error) {
 	b := jsonPoll{MemberID: m.ID, Generation: m.Generation, MaxRecords: o.MaxRecords, MaxBytes: o.MaxBytes}
 	if o.Wait > 0 {

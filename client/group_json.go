@@ -72,11 +72,12 @@ func decodePolled(body []byte) ([]PolledPartition, error) {
 			NextOffset int64             `json:"nextOffset"`
 			Head       int64             `json:"head"`
 		} `json:"partitions"`
+		Gaps []Gap `json:"gaps"`
 	}
 	if err := json.Unmarshal(body, &answer); err != nil {
 		return nil, err
 	}
-	polled := make([]PolledPartition, len(answer.Partitions))
+	polled := make([]PolledPartition, len(answer.Partitions), len(answer.Partitions)+len(answer.Gaps))
 	for i := range answer.Partitions {
 		from := &answer.Partitions[i]
 		polled[i] = PolledPartition{
@@ -91,6 +92,10 @@ func decodePolled(body []byte) ([]PolledPartition, error) {
 				return nil, err
 			}
 		}
+	}
+	for i := range answer.Gaps {
+		gap := &answer.Gaps[i]
+		polled = append(polled, PolledPartition{Topic: gap.Topic, Partition: gap.Partition, NextOffset: gap.To, Gap: gap})
 	}
 	return polled, nil
 }

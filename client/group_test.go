@@ -202,6 +202,19 @@ func TestPollBehindAGap(t *testing.T) {
 	}
 }
 
+func TestPollBesideAGap(t *testing.T) {
+	cl := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		answerJSON(w, 200, `{"partitions":[{"topic":"a","partition":1,"records":[],"nextOffset":3,"head":3}],"gaps":[{"topic":"a","partition":2,"from":5,"to":9}]}`)
+	})
+	got, err := cl.Poll(t.Context(), "g", GroupMember{"m", 4}, PollOptions{})
+	if err != nil || len(got) != 2 || got[0].Gap != nil {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	if diff := cmp.Diff(PolledPartition{Topic: "a", Partition: 2, NextOffset: 9, Gap: &Gap{"a", 2, 5, 9}}, got[1]); diff != "" {
+		t.Error(diff)
+	}
+}
+
 // FuzzGroupAnswers: what a server, or somebody in its place, may answer. What is taken is whole.
 func FuzzGroupAnswers(f *testing.F) {
 	for _, whole := range []string{

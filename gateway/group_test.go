@@ -80,6 +80,11 @@ func TestGroupAnswers(t *testing.T) {
 	if p := n.g.polls[0]; p.MaxRecords != 5 || p.MaxBytes != 6 || p.Wait != 30*time.Second {
 		t.Errorf("%+v", p)
 	}
+	n.g.offer("billing", groups.Polled{TopicPartition: groups.TopicPartition{Topic: "orders", Partition: 0}, Gap: &groups.Gap{From: 3, To: 5}},
+		groups.Polled{TopicPartition: groups.TopicPartition{Topic: "orders", Partition: 1}, Records: []segment.Record{text(6, "c")}, NextOffset: 7, Head: 9})
+	n.call("POST", billing+"/poll", `{"memberId":"m-1","generation":2}`).same(`{"partitions":[{"topic":"orders","partition":1,"records":[
+		{"partition":1,"offset":6,"time":"2023-11-14T22:13:20.000Z","key":"k","text":"c","headers":[["a","1"]]}],"nextOffset":7,"head":9}],
+		"gaps":[{"topic":"orders","partition":0,"from":3,"to":5}]}`)
 	n.call("POST", billing+"/poll", `{"memberId":"m-1","generation":2}`).same(`{"partitions":[]}`)
 	n.call("PUT", billing+"/offsets", `{"memberId":"m-1","generation":2,"offsets":[{"topic":"orders","partition":0,"offset":42,"metadata":"é"}]}`).ok(204, nil)
 	n.call("GET", billing+"/offsets", "").same(`{"offsets":[{"topic":"orders","partition":0,"offset":42,"metadata":"é"}]}`)

@@ -432,11 +432,21 @@ func AppendSoughtJSON(dst []byte, all []groups.Sought, dryRun bool) []byte {
 	return append(dst, '}')
 }
 
-// AppendPolledJSON appends the answer to a poll.
+// AppendPolledJSON appends the answer to a poll. Partitions that retention has overtaken come after those that have records.
 func AppendPolledJSON(dst []byte, all []groups.Polled) []byte {
 	var t lastTime
+	var gaps []groups.Polled
+	read := make([]groups.Polled, 0, len(all))
+	for i := range all {
+		if all[i].Gap != nil {
+			gaps = append(gaps, all[i])
+		} else {
+			read = append(read, all[i])
+		}
+	}
+	at := func(p *groups.Polled) *groups.TopicPartition { return &p.TopicPartition }
 	dst = append(dst, `{"partitions":`...)
-	dst = appendList(dst, all, func(p *groups.Polled) *groups.TopicPartition { return &p.TopicPartition }, func(dst []byte, p *groups.Polled) []byte {
+	dst = appendList(dst, read, at, func(dst []byte, p *groups.Polled) []byte {
 		dst = append(dst, `,"records":[`...)
 		for i := range p.Records {
 			if i > 0 {
@@ -448,5 +458,11 @@ func AppendPolledJSON(dst []byte, all []groups.Polled) []byte {
 		dst = appendNumber(append(dst, ']'), `,"nextOffset":`, p.NextOffset)
 		return appendNumber(dst, `,"head":`, p.Head)
 	})
+	if len(gaps) > 0 {
+		dst = append(dst, `,"gaps":`...)
+		dst = appendList(dst, gaps, at, func(dst []byte, p *groups.Polled) []byte {
+			return appendNumber(appendNumber(dst, `,"from":`, p.Gap.From), `,"to":`, p.Gap.To)
+		})
+	}
 	return append(dst, '}')
 }

@@ -93,6 +93,18 @@ func TestGroupGap(t *testing.T) {
 			t.Errorf("partition 1 is described as %+v, gap %v", p, p.Gap)
 		}
 	}
+	// What it has not overtaken is still to be had, once, with the gap beside it.
+	var beside struct {
+		Partitions []struct {
+			Partition int32             `json:"partition"`
+			Records   []json.RawMessage `json:"records"`
+		} `json:"partitions"`
+		Gaps []problemGap `json:"gaps"`
+	}
+	if err := m.ask(ctx, "poll", map[string]any{"generation": m.generation}, &beside); err != nil || len(beside.Partitions) != 1 ||
+		beside.Partitions[0].Partition != 1 || len(beside.Partitions[0].Records) != 20 || !reflect.DeepEqual(beside.Gaps, []problemGap{{topic, 0, 50, 100}}) {
+		t.Errorf("a poll beside the gap answers %+v, %v", beside, err)
+	}
 	for range 2 { // it stays so
 		err := m.ask(ctx, "poll", map[string]any{"generation": m.generation}, nil)
 		var p *problem

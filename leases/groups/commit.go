@@ -249,6 +249,9 @@ func (c *Coordinator) commitUnowned(ctx context.Context, g *group, offsets []jou
 		}
 		for _, o := range offsets {
 			t.commit(o)
+			if topic, err := c.o.View.TopicByID(o.Topic); err == nil {
+				remember(t.state, topic, 0)
+			}
 		}
 		return nil
 	}})

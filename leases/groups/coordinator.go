@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/forebaymq/forebay/api"
@@ -33,7 +35,8 @@ const (
 type Coordinator struct {
 	o      Options
 	m      *metrics
-	holder string // this process, in locks
+	holder string        // this process, in locks and positions
+	writes atomic.Uint64 // how many times positions were noted
 
 	ctx    context.Context // ends with the coordinator
 	cancel context.CancelCauseFunc
@@ -184,6 +187,11 @@ func (c *Coordinator) newID(prefix string) (string, error) {
 	return prefix + strings.ToLower(base32.HexEncoding.EncodeToString(b[:])), nil
 }
 
+// writer gives a name for what is noted once.
+func (c *Coordinator) writer() string {
+	return c.holder + "." + strconv.FormatUint(c.writes.Add(1), 36)
+}
+
 func (c *Coordinator) now() int64 { return c.o.Clock.Now().UnixMilli() }
 
 // resolve gives the group of that name. UNKNOWN_GROUP, unless create.
@@ -291,6 +299,9 @@ func mustRejoin(n Name, generation int64) error {
 }
 
 func liveMembers(n int) error {
+	if n == 1 {
+		return api.Errorf(api.CodeConflict, "the group has a live member: stop it first")
+	}
 	return api.Errorf(api.CodeConflict, "the group has %d live members: stop them first", n)
 }
 

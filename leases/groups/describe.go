@@ -97,11 +97,15 @@ func (c *Coordinator) Group(ctx context.Context, n Name) (*Description, error) {
 			}
 			mine := g.share(s, m.ID)
 			for _, p := range mine.keeps {
-				member.Owned = append(member.Owned, p.TopicPartition)
+				if !c.deleted(p.GroupPartition.Topic) { // the next generation is without it
+					member.Owned = append(member.Owned, p.TopicPartition)
+				}
 			}
 			for _, p := range mine.revoked {
-				member.Owned = append(member.Owned, p.TopicPartition)
-				member.Revoking = append(member.Revoking, p.TopicPartition)
+				if !c.deleted(p.GroupPartition.Topic) {
+					member.Owned = append(member.Owned, p.TopicPartition)
+					member.Revoking = append(member.Revoking, p.TopicPartition)
+				}
 			}
 			slices.SortFunc(member.Owned, compare)
 			out.Members = append(out.Members, member)

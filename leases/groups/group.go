@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/forebaymq/forebay/leases/journal"
 	"github.com/forebaymq/forebay/leases/store"
@@ -22,9 +23,11 @@ type group struct {
 		state   *journal.GroupState // of the newest generation that this node has seen; never changed
 		shares  *shares             // of state, or of an earlier one
 		offsets map[journal.GroupPartition]journal.GroupOffset
-		lent    bool   // others read offsets without the lock
-		life    uint64 // of Redis, in which what it has of the group was compared with the journal
-		watched int64  // Unix ms: when the topics were last looked at
+		lent    bool          // others read offsets without the lock
+		life    uint64        // of Redis, in which what it has of the group was compared with the journal
+		watched int64         // Unix ms: when the topics were last looked at
+		looked  int64         // Unix ms: when Redis was last asked for the generation
+		newer   chan struct{} // closed when a later generation is seen; nil = nobody waits for one
 
 		pending  []*request // for the next generation
 		changing bool       // somebody makes one
@@ -49,8 +52,38 @@ func (g *group) adopt(s *journal.GroupState) *journal.GroupState {
 	defer g.mu.Unlock()
 	if g.mu.state == nil || g.mu.state.Generation < s.Generation {
 		g.mu.state = s
+		if g.mu.newer != nil {
+			close(g.mu.newer)
+			g.mu.newer = nil
+		}
 	}
 	return g.mu.state
+}
+
+// after gives a channel that is closed when this node has seen a later generation.
+func (g *group) after(generation int64) <-chan struct{} {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.mu.newer == nil {
+		g.mu.newer = make(chan struct{})
+	}
+	newer := g.mu.newer
+	if g.mu.state != nil && g.mu.state.Generation > generation {
+		close(g.mu.newer)
+		g.mu.newer = nil
+	}
+	return newer
+}
+
+// looks says whether it is time to ask Redis for the generation again. Who is told so asks, and nobody else does for a while.
+func (g *group) looks(now int64, every time.Duration) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if now-g.mu.looked < every.Milliseconds() {
+		return false
+	}
+	g.mu.looked = now
+	return true
 }
 
 // noteOffsets notes what the journal has.
@@ -144,7 +177,9 @@ func (c *Coordinator) inspect(ctx context.Context, g *group, known int64, claime
 		if c.o.Store.Life() != life {
 			continue // it is not known which one has answered
 		}
+		now := c.now()
 		g.mu.Lock()
+		g.mu.looked = max(g.mu.looked, now)
 		compared := g.mu.life == life
 		g.mu.Unlock()
 		if !l.Found || l.Generation < known || compared && l.Generation >= *claimed {

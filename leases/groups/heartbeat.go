@@ -2,9 +2,12 @@ package groups
 
 import (
 	"context"
+	"slices"
 
+	"github.com/forebaymq/forebay/api"
 	"github.com/forebaymq/forebay/leases/journal"
 	"github.com/forebaymq/forebay/leases/store"
+	"github.com/forebaymq/forebay/metadata"
 )
 
 // Heartbeat keeps a session alive. It goes on when the log has no quorum: only what changes needs a generation.
@@ -43,6 +46,17 @@ func (c *Coordinator) heartbeat(ctx context.Context, g *group, r *HeartbeatReque
 				return nil, err
 			}
 			mine = g.share(s, r.MemberID)
+			all, _ = mine.compare(r.Owned)
+		}
+	}
+	if c.lacks(mine) {
+		if err := c.dropTopics(ctx, g); err != nil {
+			c.o.Logger.Info("a group goes on with a topic that was deleted for now", "tenant", g.meta.Tenant, "group", g.meta.ID, "error", err)
+		} else if s, err = c.member(ctx, g, r.MemberID, r.Generation, false); err != nil {
+			return nil, err
+		}
+		mine = g.share(s, r.MemberID)
+		if r.OwnedSet {
 			all, _ = mine.compare(r.Owned)
 		}
 	}
@@ -101,6 +115,32 @@ func (c *Coordinator) watch(g *group, s *journal.GroupState) {
 			return s == nil || s.Generation < have.Generation || isOutdated(s)
 		}})
 	}
+}
+
+// lacks says whether a topic of which a member owns something was deleted.
+func (c *Coordinator) lacks(w *share) bool {
+	for _, all := range [][]place{w.keeps, w.revoked} {
+		for i := range all {
+			if id := all[i].GroupPartition.Topic; (i == 0 || id != all[i-1].GroupPartition.Topic) && c.deleted(id) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func (c *Coordinator) deleted(id metadata.TopicID) bool {
+	_, err := c.o.View.TopicByID(id)
+	return api.CodeOf(err) == api.CodeUnknownTopic
+}
+
+// dropTopics asks for a generation without topics that were deleted, and waits for it.
+func (c *Coordinator) dropTopics(ctx context.Context, g *group) error {
+	return c.change(ctx, g, &request{why: whyTopics, needed: func(have *store.GroupSessions) bool {
+		s := g.state()
+		return s == nil || s.Generation < have.Generation ||
+			slices.ContainsFunc(s.Topics, func(t journal.GroupTopic) bool { return len(t.Slots) > 0 && c.deleted(t.ID) })
+	}})
 }
 
 // beat answers a heartbeat. known says that the member has everything that it keeps, in the present generation: then where to go on matters

@@ -132,7 +132,7 @@ func (c *Coordinator) renew(ctx context.Context, g *group, m *journal.GroupMembe
 	for i := range keeps {
 		at[i] = store.GroupPosition{Topic: keeps[i].GroupPartition.Topic, Partition: keeps[i].GroupPartition.Partition}
 	}
-	return s, c.o.Store.ForgetPositions(ctx, g.meta.ID, at)
+	return s, c.o.Store.ForgetPositions(ctx, g.meta.ID, c.writer(), at)
 }
 
 func (g *group) joinedAs(s *journal.GroupState, m *journal.GroupMember, offsets map[journal.GroupPartition]journal.GroupOffset) *Joined {

@@ -17,19 +17,26 @@ type polling struct {
 	c      *Coordinator
 	g      *group
 	r      *PollRequest
-	look   time.Duration // how often a poll that waits looks whether its generation is over
 	places []place
-	at     []int64 // where each partition is read from
-	turn   int     // the one to begin with
+	at     []int64               // where each partition is read from
+	noted  []store.GroupPosition // what Redis had of each partition when the poll began
+	moved  []bool                // something of it was read
+	turn   int                   // the one to begin with
 	synced bool
 	out    []Polled
+	gaps   []partitionGap
 }
+
+// pollLook is how often Redis is asked whether the generation of polls that wait is over; once for all polls of a group on this node.
+const pollLook = time.Second
 
 // Poll reads from the partitions that a member owns, but for those that it is to let go, from where its last poll of this generation left off, or from
 // the committed offset. The byte budget is shared among the partitions that have something, and which comes first goes round, so none
-// waits for ever. A member whose poll was not answered joins again with its ID: polls go on from the committed offsets then.
+// waits for ever. A member whose poll was not answered joins again with its ID: polls go on from the committed offsets then. Polls of one member that
+// come at the same time, on whatever nodes, read different records: one notes its place, and the others go on from there.
 //
-// STALE_GENERATION, RETENTION_GAP with the gaps: somebody has to seek, or to commit an offset beyond them.
+// STALE_GENERATION. What retention has overtaken stands in the answer with its gap, beside the records of other partitions; RETENTION_GAP with the
+// gaps where there are no records: somebody has to commit an offset beyond them, or to seek.
 func (c *Coordinator) Poll(ctx context.Context, r PollRequest) ([]Polled, error) {
 	if r.MaxRecords == 0 {
 		r.MaxRecords = api.DefaultReadRecords
@@ -69,21 +76,21 @@ func (p *polling) begin(ctx context.Context) error {
 	if s.Generation != p.r.Generation {
 		return staleGeneration(p.g.name(), s.Generation)
 	}
-	p.look = time.Duration(memberOf(s, p.r.MemberID).Session) * time.Millisecond / heartbeatsASession
 	p.places = p.g.share(s, p.r.MemberID).keeps
-	positions := make([]store.GroupPosition, len(p.places))
+	p.noted = make([]store.GroupPosition, len(p.places))
 	for i := range p.places {
-		positions[i] = store.GroupPosition{Topic: p.places[i].GroupPartition.Topic, Partition: p.places[i].GroupPartition.Partition}
+		p.noted[i] = store.GroupPosition{Topic: p.places[i].GroupPartition.Topic, Partition: p.places[i].GroupPartition.Partition}
 	}
-	if err := p.c.o.Store.Positions(ctx, p.g.meta.ID, positions); err != nil {
+	if err := p.c.o.Store.Positions(ctx, p.g.meta.ID, p.noted); err != nil {
 		return err
 	}
 	var offsets map[journal.GroupPartition]journal.GroupOffset
-	p.at = make([]int64, len(p.places))
-	for i := range positions {
+	p.at, p.moved = make([]int64, len(p.places)), make([]bool, len(p.places))
+	p.out, p.gaps = nil, nil
+	for i := range p.noted {
 		// What retention has overtaken may have been decided by a commit beyond it.
-		info, err := p.c.o.View.Partition(positions[i].Topic, positions[i].Partition)
-		if p.at[i] = positions[i].Offset; p.at[i] >= 0 && (err != nil || p.at[i] >= info.LogStart) {
+		info, err := p.c.o.View.Partition(p.noted[i].Topic, p.noted[i].Partition)
+		if p.at[i] = p.noted[i].Offset; p.at[i] >= 0 && (err != nil || p.at[i] >= info.LogStart) {
 			continue
 		}
 		if offsets == nil {
@@ -102,53 +109,79 @@ func (p *polling) begin(ctx context.Context) error {
 
 // run reads until there is something, or the wait is over.
 func (p *polling) run(ctx context.Context) error {
-	timer, looks := p.c.o.Clock.NewTimer(p.r.Wait), p.c.o.Clock.NewTicker(p.look)
+	timer, looks := p.c.o.Clock.NewTimer(p.r.Wait), p.c.o.Clock.NewTicker(pollLook)
 	defer timer.Stop()
 	defer looks.Stop()
 	for {
 		changed, release := p.changes()
 		found, err := p.read(ctx)
-		if err == nil && found {
-			release()
-			return p.keep(ctx)
-		}
-		if err == nil && !p.synced { // before it says that there is nothing, it asks what else was acknowledged
-			p.synced = true
-			release()
-			if err := p.c.o.View.Sync(ctx); err != nil {
-				return err
+		again := false
+		switch {
+		case err != nil:
+		case found:
+			err = p.keep(ctx)
+			if again = errors.Is(err, store.ErrMoved); again { // another poll of the member has read this: go on behind it
+				err = p.begin(ctx)
 			}
-			continue
-		}
-		if err == nil && p.r.Wait > 0 {
-			select {
-			case <-changed:
-				release()
-				continue
-			case <-looks.Chan():
-				if err = p.current(ctx); err == nil {
-					release()
-					continue
-				}
-			case <-timer.Chan():
-			case <-p.r.Enough:
-			case <-p.c.life.draining:
-			case <-ctx.Done():
-				err = unknownOutcome(ctx)
-			}
+		case !p.synced: // before it says that there is nothing, it asks what else was acknowledged
+			p.synced, again = true, true
+			err = p.c.o.View.Sync(ctx)
+		case len(p.gaps) > 0:
+			err = gapError(p.r.Name, p.gaps)
+		case p.r.Wait > 0:
+			again, err = p.wait(ctx, changed, timer.Chan(), looks.Chan())
 		}
 		release()
-		return err
+		if err != nil || !again {
+			return err
+		}
 	}
 }
 
-// current says whether the poll's generation is the present one: in another one the member may own more, or less.
-func (p *polling) current(ctx context.Context) error {
-	l, err := p.c.o.Store.Look(ctx, p.g.meta.ID, p.r.Generation, false)
-	if err == nil && (!l.Found || l.Generation != p.r.Generation) {
-		return staleGeneration(p.r.Name, l.Generation)
+// wait waits until there may be something; again = false when the time is over. STALE_GENERATION once the generation is over, UNKNOWN_GROUP once the
+// group is: in another one the member may own more, or less.
+func (p *polling) wait(ctx context.Context, changed <-chan struct{}, timer, looks <-chan time.Time) (again bool, err error) {
+	newer := p.g.after(p.r.Generation)
+	for {
+		select {
+		case <-changed:
+			return true, nil
+		case <-newer:
+			return false, staleGeneration(p.r.Name, p.g.state().Generation)
+		case <-looks:
+			if err := p.current(ctx); err != nil {
+				return false, err
+			}
+		case <-timer:
+			return false, nil
+		case <-p.r.Enough:
+			return false, nil
+		case <-p.c.life.draining:
+			return false, nil
+		case <-ctx.Done():
+			return false, unknownOutcome(ctx)
+		}
 	}
-	return err
+}
+
+// current says whether the poll's generation is the present one. What it learns the other polls of the group learn as well.
+func (p *polling) current(ctx context.Context) error {
+	if _, err := p.c.o.Catalog.GroupByID(p.g.meta.ID); api.CodeOf(err) == api.CodeUnknownGroup {
+		return errGone
+	}
+	if !p.g.looks(p.c.now(), pollLook) {
+		return nil
+	}
+	l, err := p.c.o.Store.Look(ctx, p.g.meta.ID, p.r.Generation, false)
+	if err != nil || l.Found && l.Generation == p.r.Generation {
+		return err
+	}
+	if l.Found {
+		if s, err := journal.DecodeGroupState(l.State); err == nil && s.Generation == l.Generation {
+			p.g.adopt(s)
+		}
+	}
+	return staleGeneration(p.r.Name, l.Generation)
 }
 
 // changes gives a channel that is closed when something changes in a topic that is polled.
@@ -220,23 +253,23 @@ func (p *polling) changes() (<-chan struct{}, func()) {
 func (p *polling) read(ctx context.Context) (found bool, err error) {
 	var ready []int
 	var heads []int64
-	var gaps []partitionGap
+	p.gaps = nil
 	for k := range p.places {
 		i := (k + p.turn) % len(p.places)
 		info, err := p.c.o.View.Partition(p.places[i].GroupPartition.Topic, p.places[i].GroupPartition.Partition)
 		switch {
-		case api.CodeOf(err) == api.CodeUnknownTopic || api.CodeOf(err) == api.CodeUnknownPartition:
-			continue // gone: the next generation is without it
+		case api.CodeOf(err) == api.CodeUnknownTopic:
+			if err := p.c.dropTopics(ctx, p.g); err != nil {
+				return false, err
+			}
+			return false, staleGeneration(p.r.Name, p.g.state().Generation)
 		case err != nil:
 			return false, err
 		case p.at[i] < info.LogStart:
-			gaps = append(gaps, partitionGap{p.places[i].TopicPartition.Topic, p.places[i].TopicPartition.Partition, p.at[i], info.LogStart})
+			p.gaps = append(p.gaps, partitionGap{p.places[i].TopicPartition.Topic, p.places[i].TopicPartition.Partition, p.at[i], info.LogStart})
 		case p.at[i] < info.Head:
 			ready, heads = append(ready, i), append(heads, info.Head)
 		}
-	}
-	if len(gaps) > 0 {
-		return false, gapError(p.r.Name, gaps)
 	}
 	records, bytes := p.r.MaxRecords, p.r.MaxBytes
 	for k, i := range ready {
@@ -259,6 +292,7 @@ func (p *polling) read(ctx context.Context) (found bool, err error) {
 		if len(p.out) > 0 && size > bytes {
 			continue // a record larger than its share waits until its partition comes first
 		}
+		p.moved[i] = p.moved[i] || share.NextOffset > p.at[i]
 		p.at[i] = share.NextOffset
 		records -= len(share.Records)
 		bytes -= size
@@ -292,16 +326,20 @@ func (p *polling) some(ctx context.Context, i, most int, mostBytes, head int64) 
 	return nil, at, nil
 }
 
-// keep notes how far the poll has come, unless nobody is there any more to take it, or the partitions are not the member's any more.
+// keep notes how far the poll has come, unless nobody is there any more to take it, or the partitions are not the member's any more. store.ErrMoved: another
+// poll has noted that it has read from one of the partitions, or the member has joined again, since this one began.
 func (p *polling) keep(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return unknownOutcome(ctx)
 	}
-	positions := make([]store.GroupPosition, len(p.places))
-	for i := range p.places {
-		positions[i] = store.GroupPosition{Topic: p.places[i].GroupPartition.Topic, Partition: p.places[i].GroupPartition.Partition, Offset: p.at[i]}
+	positions := make([]store.GroupPosition, 0, len(p.noted))
+	for i, at := range p.noted {
+		if p.moved[i] || at.Offset != p.at[i] && !p.lost(i) {
+			at.Offset, at.Read = p.at[i], p.moved[i]
+			positions = append(positions, at)
+		}
 	}
-	err := p.c.o.Store.SetPositions(ctx, p.g.meta.ID, p.r.Generation, positions)
+	err := p.c.o.Store.SetPositions(ctx, p.g.meta.ID, p.r.Generation, p.c.writer(), positions)
 	switch {
 	case errors.Is(err, store.ErrStale):
 		return staleGeneration(p.r.Name, p.r.Generation+1)
@@ -309,8 +347,21 @@ func (p *polling) keep(ctx context.Context) error {
 		// The next poll may go on behind these records. It must not come before the member has joined again.
 		return &api.Error{Code: api.CodeOutcomeUnknown, Detail: "records were read, and the next poll may go on behind them; join again with the same memberId to go on from the committed offsets", Cause: err}
 	}
+	if err != nil {
+		return err
+	}
+	for _, gap := range p.gaps {
+		p.out = append(p.out, Polled{TopicPartition: TopicPartition{gap.Topic, gap.Partition}, Gap: &Gap{From: gap.From, To: gap.To}})
+	}
 	slices.SortFunc(p.out, func(a, b Polled) int { return compare(a.TopicPartition, b.TopicPartition) })
-	return err
+	return nil
+}
+
+// lost says whether retention has overtaken a partition.
+func (p *polling) lost(i int) bool {
+	return slices.ContainsFunc(p.gaps, func(gap partitionGap) bool {
+		return gap.Topic == p.places[i].TopicPartition.Topic && gap.Partition == p.places[i].TopicPartition.Partition
+	})
 }
 
 // recordBytes is what a record counts for in a budget.
@@ -334,5 +385,5 @@ func gapError(n Name, gaps []partitionGap) error {
 	slices.SortFunc(gaps, func(a, b partitionGap) int {
 		return compare(TopicPartition{a.Topic, a.Partition}, TopicPartition{b.Topic, b.Partition})
 	})
-	return api.Errorf(api.CodeRetentionGap, "retention has overtaken group %q on %d of its partitions: stop its members and seek", n.Group, len(gaps)).With("gaps", gaps)
+	return api.Errorf(api.CodeRetentionGap, "retention has overtaken group %q on %d of the member's partitions: commit offsets at or after the end of each gap, or stop the members and seek", n.Group, len(gaps)).With("gaps", gaps)
 }

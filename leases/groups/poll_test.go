@@ -252,13 +252,16 @@ type loseAnswer struct {
 func (l *loseAnswer) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		err := next(ctx, cmd)
-		noted := cmd.Name() == "evalsha" && slices.ContainsFunc(cmd.Args()[3:], func(a any) bool { s, ok := a.(string); return ok && strings.HasSuffix(s, ":p") })
-		if err == nil && noted && !l.lost {
+		if err == nil && notesPositions(cmd) && !l.lost {
 			l.lost, err = true, io.ErrUnexpectedEOF
 			cmd.SetErr(err)
 		}
 		return err
 	}
+}
+
+func notesPositions(cmd redis.Cmder) bool {
+	return cmd.Name() == "evalsha" && slices.ContainsFunc(cmd.Args()[3:], func(a any) bool { s, ok := a.(string); return ok && strings.HasSuffix(s, ":p") })
 }
 
 func (l *loseAnswer) DialHook(next redis.DialHook) redis.DialHook { return next }

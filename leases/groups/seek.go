@@ -54,14 +54,22 @@ func (c *Coordinator) Seek(ctx context.Context, r SeekRequest) ([]Sought, error)
 	return out, err
 }
 
-// remember notes the partitions of a topic that a group has offsets of: those that are added later begin at their first record.
+// remember notes a topic that a group has offsets of. Partitions that are added later than those that it knows begin at their first record, and so does a
+// topic of the same name that is made later. partitions = 0: of some partitions only.
 func remember(s *journal.GroupState, topic *metadata.Topic, partitions int) {
 	i, ok := slices.BinarySearchFunc(s.Topics, topic.Name, func(t journal.GroupTopic, name string) int { return strings.Compare(t.Name, name) })
 	if !ok {
 		s.Topics = slices.Insert(s.Topics, i, journal.GroupTopic{ID: topic.ID, Name: topic.Name})
 	}
-	if more := partitions - len(s.Topics[i].Slots); more > 0 {
-		s.Topics[i].Slots = append(s.Topics[i].Slots, make([]journal.GroupSlot, more)...)
+	t := &s.Topics[i]
+	if partitions == 0 {
+		return // where it was made again, the partitions that have no offset are still to begin at their first record
+	}
+	if t.ID != topic.ID {
+		t.ID, t.Slots = topic.ID, nil
+	}
+	if more := partitions - len(t.Slots); more > 0 {
+		t.Slots = append(t.Slots, make([]journal.GroupSlot, more)...)
 	}
 }
 

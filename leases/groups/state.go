@@ -128,10 +128,14 @@ func next(s *journal.GroupState, generation int64, topics map[string]topicView, 
 }
 
 // look brings the topics up to date. Of topics that nobody wants, what is owned is still to be let go; beside that it is only remembered how many
-// partitions the group knew.
+// partitions the group knew. Topics that are no more are remembered as well, without partitions: one of the same name is not new to the group.
 func look(s *journal.GroupState, topics map[string]topicView) {
 	wanted := wantedTopics(s)
-	s.Topics = slices.DeleteFunc(s.Topics, func(t journal.GroupTopic) bool { return topics[t.Name].ID != t.ID })
+	for i := range s.Topics {
+		if t := &s.Topics[i]; topics[t.Name].ID != t.ID {
+			t.Slots = nil
+		}
+	}
 	for name := range wanted {
 		v, ok := topics[name]
 		if !ok {
@@ -139,12 +143,33 @@ func look(s *journal.GroupState, topics map[string]topicView) {
 		}
 		i, known := slices.BinarySearchFunc(s.Topics, name, func(t journal.GroupTopic, name string) int { return strings.Compare(t.Name, name) })
 		if !known {
-			s.Topics = slices.Insert(s.Topics, i, journal.GroupTopic{ID: v.ID, Name: name})
+			s.Topics = slices.Insert(s.Topics, i, journal.GroupTopic{Name: name})
 		}
+		s.Topics[i].ID = v.ID
 		if more := v.Partitions - len(s.Topics[i].Slots); more > 0 {
 			s.Topics[i].Slots = append(s.Topics[i].Slots, make([]journal.GroupSlot, more)...)
 		}
 	}
+	forget(s, topics, wanted)
+}
+
+// maxDeleted is how many deleted topics that nobody wants are remembered.
+const maxDeleted = MaxTopics
+
+// forget forgets the oldest of too many topics that are no more.
+func forget(s *journal.GroupState, topics map[string]topicView, wanted map[string]bool) {
+	var gone []metadata.TopicID
+	for i := range s.Topics {
+		if t := &s.Topics[i]; topics[t.Name].ID != t.ID && !wanted[t.Name] {
+			gone = append(gone, t.ID)
+		}
+	}
+	if len(gone) <= maxDeleted {
+		return
+	}
+	slices.Sort(gone)
+	gone = gone[:len(gone)-maxDeleted]
+	s.Topics = slices.DeleteFunc(s.Topics, func(t journal.GroupTopic) bool { return slices.Contains(gone, t.ID) })
 }
 
 func wantedTopics(s *journal.GroupState) map[string]bool {
@@ -162,7 +187,9 @@ func retarget(s *journal.GroupState) {
 	wants, prefer := make([][]int, len(s.Members)), make([][][2]int, len(s.Topics))
 	places := make(map[string]int, len(s.Topics))
 	for t := range s.Topics {
-		places[s.Topics[t].Name] = t
+		if len(s.Topics[t].Slots) > 0 {
+			places[s.Topics[t].Name] = t
+		}
 	}
 	index := make(map[string]int, len(s.Members)+1)
 	index[""] = none
@@ -206,12 +233,13 @@ type begin struct {
 }
 
 // begins lists the partitions of the new state that somebody is to own and that have no offset yet. Partitions that were added to a topic which
-// the group knows begin at their first record: nothing of the topic is skipped. was may be nil.
+// the group knows begin at their first record, and so does a topic that was deleted and made again: nothing is skipped. was may be nil.
 func begins(was, now *journal.GroupState, has func(journal.GroupPartition) bool) (out []begin) {
-	known := map[metadata.TopicID]int{}
+	known, before := map[metadata.TopicID]int{}, map[string]metadata.TopicID{}
 	if was != nil {
 		for i := range was.Topics {
 			known[was.Topics[i].ID] = len(was.Topics[i].Slots)
+			before[was.Topics[i].Name] = was.Topics[i].ID
 		}
 	}
 	earliest := map[string]bool{}
@@ -226,7 +254,8 @@ func begins(was, now *journal.GroupState, has func(journal.GroupPartition) bool)
 				continue
 			}
 			added := known[topic.ID] > 0 && p >= known[topic.ID]
-			out = append(out, begin{at, added || earliest[l.Target]})
+			id, was := before[topic.Name]
+			out = append(out, begin{at, added || was && id != topic.ID || earliest[l.Target]})
 		}
 	}
 	return out
@@ -285,6 +314,7 @@ func outdated(s *journal.GroupState, topics map[string]topicView) bool {
 	for name := range maps.Keys(wantedTopics(s)) {
 		v, is := topics[name]
 		i, was := slices.BinarySearchFunc(s.Topics, name, func(t journal.GroupTopic, name string) int { return strings.Compare(t.Name, name) })
+		was = was && (is || len(s.Topics[i].Slots) > 0) // else it is known that it was deleted
 		switch {
 		case is != was, is && (s.Topics[i].ID != v.ID || len(s.Topics[i].Slots) < v.Partitions):
 			return true

@@ -104,7 +104,7 @@ func TestTopicsComeAndGo(t *testing.T) {
 		t.Fatal("a deletion is not seen")
 	}
 	s = next(s, 3, ts, nil)
-	if k, _ := owned(s, "a"); k != 2 {
+	if k, _ := owned(s, "a"); k != 2 || outdated(s, ts) {
 		t.Fatal(k)
 	}
 	ts["t0"] = topicView{ID: 900, Partitions: 1}
@@ -113,7 +113,7 @@ func TestTopicsComeAndGo(t *testing.T) {
 	if bs := begins(was, s, had); len(bs) != 0 {
 		t.Fatal(bs)
 	}
-	if bs := begins(was, s, never); len(bs) != 3 || bs[0].Topic != 900 || bs[0].earliest {
+	if bs := begins(was, s, never); len(bs) != 3 || bs[0].Topic != 900 || !bs[0].earliest || bs[1].earliest {
 		t.Fatalf("%+v", bs)
 	}
 	// Nobody wants it any more: it is let go, and remembered.
@@ -124,6 +124,20 @@ func TestTopicsComeAndGo(t *testing.T) {
 	s = next(s, 6, ts, []event{letGo{member: "a", generation: 5}})
 	if _, r := owned(s, "a"); r != 0 || len(s.Topics) != 2 || !settled(s) {
 		t.Fatalf("%+v", s)
+	}
+}
+
+// Deleted topics are remembered, but not without end.
+func TestDeletedTopicsAreForgottenInTheEnd(t *testing.T) {
+	var s *journal.GroupState
+	var never map[string]topicView
+	for i := range 3 * maxDeleted {
+		name := fmt.Sprintf("d%d", i)
+		s = next(s, int64(2*i+1), map[string]topicView{name: {ID: metadata.TopicID(i + 1), Partitions: 1}}, []event{joined{member("a", name)}})
+		s = next(s, int64(2*i+2), never, []event{left{"a"}})
+	}
+	if len(s.Topics) != maxDeleted || slices.ContainsFunc(s.Topics, func(t journal.GroupTopic) bool { return t.ID <= 2*maxDeleted }) {
+		t.Fatalf("%d: %+v", len(s.Topics), s.Topics)
 	}
 }
 

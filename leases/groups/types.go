@@ -152,6 +152,7 @@ type Polled struct {
 	Records    []segment.Record // share memory with the read cache: read only
 	NextOffset int64            // what to commit once they are processed
 	Head       int64
+	Gap        *Gap // nil = none. Else there are no records, and there will be none before somebody commits an offset beyond it, or seeks.
 }
 
 // Groups is what the gateway consumes; *Coordinator implements it. Every error is an *api.Error: UNKNOWN_GROUP, UNKNOWN_TOPIC, STALE_GENERATION,

@@ -334,6 +334,13 @@ func (n *node) makeTopic(name string, partitions int) *metadata.Topic {
 	return t
 }
 
+func (n *node) deleteTopic(name string) {
+	n.f.t.Helper()
+	if err := n.log.DeleteTopic(n.f.t.Context(), tenant, name); err != nil {
+		n.f.t.Fatal(err)
+	}
+}
+
 // publish appends records to one partition and gives the offset of the first.
 func (n *node) publish(topic string, partition int32, values ...string) int64 {
 	n.f.t.Helper()

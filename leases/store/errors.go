@@ -10,6 +10,9 @@ import (
 // ErrStale: another opening of the shard, or a newer life of Redis, has overtaken the call. Nothing was done; open it again from the journal.
 var ErrStale = errors.New("lease store: the opening is stale")
 
+// ErrMoved: others have noted another position since the caller has asked. Nothing was done.
+var ErrMoved = errors.New("lease store: the position has moved")
+
 // ErrCursor: the text is no cursor of a listing.
 var ErrCursor = errors.New("lease store: not a cursor")
 

@@ -16,7 +16,7 @@ func TestGroupKeysAgainstTheDocument(t *testing.T) {
 	if err := g.Publish(ctx, 70, 1, nil, []GroupSession{{Member: "a", Session: lease}}); err != nil {
 		t.Fatal(err)
 	}
-	if err := g.SetPositions(ctx, 70, 1, []GroupPosition{{Topic: 1}}); err != nil {
+	if err := g.SetPositions(ctx, 70, 1, "w", []GroupPosition{{Topic: 1}}); err != nil {
 		t.Fatal(err)
 	}
 	var tails []string

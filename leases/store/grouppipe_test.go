@@ -42,10 +42,10 @@ func TestGroupCallsTogether(t *testing.T) {
 					t.Errorf("group %d: %+v %v", id, l, err)
 				}
 				at := []GroupPosition{{Topic: 1, Partition: int32(id), Offset: int64(id)}}
-				if err := g.SetPositions(ctx, id, int64(id), at); err != nil {
+				if err := g.SetPositions(ctx, id, int64(id), "w", at); err != nil {
 					t.Error(err)
 				}
-				if err := g.SetPositions(ctx, id, int64(id)-1, at); !errors.Is(err, ErrStale) {
+				if err := g.SetPositions(ctx, id, int64(id)-1, "x", at); !errors.Is(err, ErrStale) {
 					t.Error(err)
 				}
 				at[0].Offset = 0

@@ -237,6 +237,10 @@ type GroupPosition struct {
 	Topic     metadata.TopicID
 	Partition int32
 	Offset    int64
+	// Noted is what Redis had when it was asked, "" = nothing. Only who has seen the newest may note a later position.
+	Noted string
+	// Read says that records were read up to Offset. Else it is noted only to be found again, unless somebody else was faster.
+	Read bool
 }
 
 func (p *GroupPosition) field() string {
@@ -246,7 +250,15 @@ func (p *GroupPosition) field() string {
 // positionsKept is how long positions are kept after the last poll.
 const positionsKept = 24 * time.Hour
 
-// Positions fills in the offsets that were noted in the present generation; -1 where none was.
+// noPosition is noted where positions are forgotten, and not nothing: a poll that began before must not be taken for one that began after.
+const noPosition = -1
+
+// position is what is noted of a position: the offset, and whose it is, so that no two are the same.
+func position(offset int64, writer string) string {
+	return strconv.FormatInt(offset, 10) + " " + writer
+}
+
+// Positions fills in the offsets that were noted in the present generation, -1 where none was, and what Redis has of them.
 func (g *GroupStore) Positions(ctx context.Context, id metadata.GroupID, at []GroupPosition) error {
 	if len(at) == 0 {
 		return nil
@@ -265,42 +277,50 @@ func (g *GroupStore) Positions(ctx context.Context, id metadata.GroupID, at []Gr
 		return unavailable(errReply)
 	}
 	for i, v := range got {
-		at[i].Offset = -1
+		at[i].Offset, at[i].Noted = noPosition, ""
 		if text, ok := v.(string); ok {
-			offset, err := strconv.ParseInt(text, 10, 64)
+			number, _, _ := strings.Cut(text, " ")
+			offset, err := strconv.ParseInt(number, 10, 64)
 			if err != nil {
 				return unavailable(errReply)
 			}
-			at[i].Offset = offset
+			at[i].Offset, at[i].Noted = offset, text
 		}
 	}
 	return nil
 }
 
-// SetPositions notes positions. ErrStale when the group is in another generation; all positions end with a generation.
-func (g *GroupStore) SetPositions(ctx context.Context, id metadata.GroupID, generation int64, at []GroupPosition) error {
-	args := make([]any, 0, 2+2*len(at))
+// SetPositions notes positions, all or none. writer is a name that nobody else uses, and the caller never again. ErrStale when the group is in another
+// generation: all positions end with a generation. ErrMoved when a partition that was read has another position now than the caller has seen.
+func (g *GroupStore) SetPositions(ctx context.Context, id metadata.GroupID, generation int64, writer string, at []GroupPosition) error {
+	args := make([]any, 0, 2+4*len(at))
 	args = append(args, generation, ms(positionsKept))
 	for i := range at {
-		args = append(args, at[i].field(), at[i].Offset)
+		args = append(args, at[i].field(), at[i].Noted, position(at[i].Offset, writer), flagArg(at[i].Read))
 	}
 	v, err := g.eval(ctx, groupPosition, []string{g.key(id, keyGroupState), g.key(id, keyGroupPositions)}, args)
 	if err != nil {
 		return err
 	}
+	if v == "MV" {
+		return ErrMoved
+	}
 	return g.status(groupPosition, v)
 }
 
-// ForgetPositions forgets positions: polls go on from the committed offsets.
-func (g *GroupStore) ForgetPositions(ctx context.Context, id metadata.GroupID, at []GroupPosition) error {
+// ForgetPositions forgets positions: polls go on from the committed offsets, and those that began before do not count. writer is as in SetPositions.
+func (g *GroupStore) ForgetPositions(ctx context.Context, id metadata.GroupID, writer string, at []GroupPosition) error {
 	if len(at) == 0 {
 		return nil
 	}
-	fields := make([]string, len(at))
+	values := make([]any, 0, 2*len(at))
 	for i := range at {
-		fields[i] = at[i].field()
+		values = append(values, at[i].field(), position(noPosition, writer))
 	}
-	if err := g.s.c.HDel(ctx, g.key(id, keyGroupPositions), fields...).Err(); err != nil {
+	pipe := g.s.c.TxPipeline()
+	pipe.HSet(ctx, g.key(id, keyGroupPositions), values...)
+	pipe.PExpire(ctx, g.key(id, keyGroupPositions), positionsKept)
+	if _, err := pipe.Exec(ctx); err != nil {
 		return unavailable(err)
 	}
 	return nil

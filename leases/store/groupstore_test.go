@@ -95,15 +95,41 @@ func TestGroupPositions(t *testing.T) {
 			}
 		}
 		want("-1 -1")
-		if err := g.SetPositions(ctx, id, 1, []GroupPosition{{Topic: 1 << 63, Partition: 2, Offset: 7}, {Topic: 8, Offset: 9}}); err != nil {
+		set := func(generation int64, writer string, noted ...GroupPosition) error {
+			return g.SetPositions(ctx, id, generation, writer, noted)
+		}
+		first := []GroupPosition{{Topic: 1 << 63, Partition: 2, Offset: 7, Read: true}, {Topic: 8, Offset: 9}}
+		for range 2 { // it may arrive twice
+			if err := set(1, "a", first...); err != nil {
+				t.Fatal(err)
+			}
+			want("7 9")
+		}
+		// Who has not seen that comes too late, as a whole; what he has not read from may stay as it is.
+		if err := set(1, "b", GroupPosition{Topic: 8, Offset: 10}, GroupPosition{Topic: 1 << 63, Partition: 2, Offset: 7, Read: true}); !errors.Is(err, ErrMoved) {
+			t.Fatal(err)
+		}
+		if err := set(1, "c", GroupPosition{Topic: 8, Offset: 10}); err != nil {
 			t.Fatal(err)
 		}
 		want("7 9")
-		if err := g.ForgetPositions(ctx, id, at[1:]); err != nil {
+		late := at[1]
+		late.Offset, late.Read = 12, true
+		if err := g.ForgetPositions(ctx, id, "d", at[1:]); err != nil {
 			t.Fatal(err)
 		}
 		want("7 -1")
-		if err := g.SetPositions(ctx, id, 2, at[:1]); !errors.Is(err, ErrStale) {
+		for _, before := range []GroupPosition{late, {Topic: 8, Offset: 12, Read: true}} { // polls that began before it was forgotten
+			if err := set(1, "e", before); !errors.Is(err, ErrMoved) {
+				t.Fatal(err)
+			}
+		}
+		at[1].Offset, at[1].Read = 5, true
+		if err := set(1, "f", at[1]); err != nil {
+			t.Fatal(err)
+		}
+		want("7 5")
+		if err := set(2, "g", at[0]); !errors.Is(err, ErrStale) {
 			t.Fatal(err)
 		}
 		if err := g.Publish(ctx, id, 2, nil, nil); err != nil {
