@@ -121,8 +121,9 @@ func WithConsumerCommit(every time.Duration, records int) ConsumerOption {
 	return func(o *consumerOptions) { o.commitEvery, o.commitRecords = every, records }
 }
 
-// WithConsumerGrace is how long handlers may go on when their partition is revoked or the consumer is closed, with what they have begun and what waits before that,
-// before their contexts end, overriding the default of 30 s. Another member waits for the partition as long. With Poll it is how long the consumer waits for records of a revoked partition to be marked.
+// WithConsumerGrace is how long handlers may go on when their partition is revoked or the consumer is closed, with what they have begun
+// and what waits before that, until their contexts end. It overrides the default of 30 s. Another member waits for the partition as long.
+// With Poll it is how long the consumer waits for records of a revoked partition to be marked.
 func WithConsumerGrace(d time.Duration) ConsumerOption {
 	return func(o *consumerOptions) { o.grace = d }
 }
@@ -162,7 +163,8 @@ func WithConsumerOnLost(f func(partitions []TopicPartition)) ConsumerOption {
 }
 
 // WithConsumerNotify hears of failures that the consumer deals with by itself: requests that are sent again, sessions that lapse, partitions that go with
-// something unfinished (*UnfinishedError). It overrides the default of nobody. That a commit meets a new generation is no failure, unless it goes on. It is called by several goroutines and must not block.
+// something unfinished (*UnfinishedError). That a commit meets a new generation is no failure, unless it goes on. It overrides the default
+// of nobody. It is called by several goroutines and must not block.
 func WithConsumerNotify(f func(err error)) ConsumerOption {
 	return func(o *consumerOptions) { o.notify = f }
 }

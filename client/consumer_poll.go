@@ -23,7 +23,8 @@ func (b *Batch) Context() context.Context { return b.ctx }
 //
 // What a Poll has given is the caller's to do and to Mark, in any order. Records that are never marked are never committed, and hold up the partition
 // when the window is full (WithConsumerWindow). When a partition is revoked, the consumer waits for marks as long as WithConsumerGrace says, and then
-// lets it go without them; when the consumer is closed it does not wait. An error that is not that of ctx is final: the consumer ends by itself, and Close says what could not be committed.
+// lets it go without them; when the consumer is closed it does not wait. What was marked behind a record that was not comes again then, and is
+// counted (ConsumerStats.Repeats). An error that is not that of ctx is final: the consumer ends by itself, and Close says what could not be committed.
 func (c *Consumer) Poll(ctx context.Context) ([]Batch, error) {
 	if err := c.start(ctx, true, OrderByPartition, 1); err != nil {
 		return nil, err

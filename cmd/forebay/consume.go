@@ -7,10 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
+	"os/signal"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/forebaymq/forebay/client"
@@ -25,8 +28,8 @@ type consumeCmd struct {
 	Start          string        `help:"Where the group begins on partitions that it has no offset for: latest or earliest. Decided once." enum:"latest,earliest" default:"latest"`
 	InstanceID     string        `help:"Static membership: a process that starts with the instance of another one takes over what that owned, and nothing else moves. It does not leave when it ends." placeholder:"ID"`
 	SessionTimeout time.Duration `help:"After how long without a sign of life others get the partitions, 1s to 5m." default:"10s"`
-	UntilCaughtUp  bool          `help:"End when the lag of all partitions that this member owns is 0."`
-	Max            int64         `help:"End after so many records; 0 = no limit. The others are left to the next member, or run." default:"0"`
+	UntilCaughtUp  bool          `help:"End when the lag of all partitions that this member owns is 0. What other members own is theirs to read: beside them the group may still be behind."`
+	Max            int64         `help:"End after so many records; 0 = no limit. The others are left to the next member, or run. Commands get those of each partition one after the other then." default:"0"`
 	Concurrency    int           `help:"Commands at a time." default:"1"`
 	TimeLimit      time.Duration `help:"End a command that takes longer; it has failed then. 0 = no limit." default:"0"`
 	OnFailure      string        `help:"When a command fails: stop (end; its record is not committed), retry (after a pause, until it succeeds) or skip (commit it all the same)." enum:"stop,retry,skip" default:"stop"`
@@ -39,6 +42,7 @@ type consumeSummary struct {
 	Topics  []string `json:"topics"`
 	Records int64    `json:"records"` // printed, or handled by a command
 	Skipped int64    `json:"skipped"` // of them: the command failed
+	Repeats int64    `json:"repeats"` // of them: not committed, so they come again
 	Lost    int64    `json:"lost"`    // partitions that others got before what was done could be committed
 	Seconds float64  `json:"seconds"`
 	Error   string   `json:"error,omitempty"`
@@ -111,6 +115,7 @@ func (c *consumeCmd) Run(ctx context.Context, e *env) error {
 			end(c.watch(reading, cl, consumer))
 		}
 	}()
+	caughtUp := false
 	if len(c.Command) > 0 {
 		err = c.commands(working, reading, e, consumer)
 	} else {
@@ -120,11 +125,14 @@ func (c *consumeCmd) Run(ctx context.Context, e *env) error {
 	end(nil)
 	<-ended
 	<-watched
-	if cause != nil && !errors.Is(cause, context.Canceled) && err == nil {
+	if cause != nil && !errors.Is(cause, context.Canceled) && cause != errCaughtUp && err == nil {
 		err = cause
 	}
+	if c.UntilCaughtUp && cause == errCaughtUp && err == nil {
+		caughtUp = true
+	}
 	err = explainConsume(err, c.Group)
-	return errors.Join(c.summary(e, consumer.Stats(), time.Since(begin), err), err)
+	return errors.Join(c.summary(e, consumer.Stats(), time.Since(begin), caughtUp, err), err)
 }
 
 // signals gives a channel that closes at the first signal, when reading is to end. The second one ends working, and with it the commands that run. Where
@@ -140,11 +148,17 @@ func (c *consumeCmd) signals(ctx context.Context, e *env) (working context.Conte
 // options makes the consumer's. ends says whether it is ending: that it gives up everything then is nothing to tell.
 func (c *consumeCmd) options(e *env, ends func() bool) []client.ConsumerOption {
 	say := func(what string, places string) { fmt.Fprintf(e.err, "forebay: %s %s\n", what, places) }
+	told := &troubles{to: e.err, now: time.Now}
 	o := []client.ConsumerOption{
 		client.WithConsumerStart(c.Start),
 		client.WithConsumerSession(c.SessionTimeout),
 		client.WithConsumerConcurrency(c.Concurrency),
-		client.WithConsumerNotify((&troubles{to: e.err, now: time.Now}).tell),
+		client.WithConsumerNotify(func(err error) {
+			if _, unfinished := errors.AsType[*client.UnfinishedError](err); unfinished && ends() {
+				return // the summary says how many records come again
+			}
+			told.tell(err)
+		}),
 		client.WithConsumerOnAssigned(func(partitions []client.GroupOffset) {
 			all := make([]client.TopicPartition, len(partitions))
 			for i, p := range partitions {
@@ -168,9 +182,13 @@ func (c *consumeCmd) options(e *env, ends func() bool) []client.ConsumerOption {
 			o = append(o, client.WithConsumerPollRecords(1)) // so that nothing is handed out beyond the limit
 		}
 	}
+	if len(c.Command) > 0 && c.Max > 0 {
+		// Of several keys the first records would be done before others that are in front of them, which the limit leaves: they would come again.
+		o = append(o, client.WithConsumerOrder(client.OrderByPartition))
+	}
 	action := map[string]client.FailureAction{"stop": client.FailureStop, "retry": client.FailureRetry, "skip": client.FailureSkip}[c.OnFailure]
 	return append(o, client.WithConsumerFailure(func(_ context.Context, r *client.GroupRecord, err error, _ int) client.FailureAction {
-		if errors.Is(err, errEnough) {
+		if errors.Is(err, errEnough) || errors.Is(err, errSecondSignal) {
 			return client.FailureStop
 		}
 		if action == client.FailureSkip {
@@ -217,7 +235,9 @@ func (t *troubles) first(kind string) bool {
 	return true
 }
 
-// watch waits until the member has nothing to do: everything that it owns is committed up to the head. nil: it has caught up, or ctx has ended. Whoever
+var errCaughtUp = errors.New("caught up")
+
+// watch waits until the member has nothing to do: everything that it owns is committed up to the head (errCaughtUp). nil: ctx has ended. Whoever
 // waits for the end of the command is not to wait for ever: a server that is away, or takes no commits, is waited for as long as patience says.
 func (c *consumeCmd) watch(ctx context.Context, cl *client.Client, consumer *client.Consumer) error {
 	ticker := time.NewTicker(100 * time.Millisecond)
@@ -254,7 +274,7 @@ func (c *consumeCmd) watch(ctx context.Context, cl *client.Client, consumer *cli
 		case err != nil:
 			return fmt.Errorf("see whether all is read: %w", err)
 		case caughtUp(g, consumer):
-			return nil
+			return errCaughtUp
 		}
 	}
 }
@@ -288,8 +308,12 @@ func caughtUp(g *client.Group, consumer *client.Consumer) bool {
 	return true
 }
 
-// lines prints records. What is marked as done, and committed, was written before.
+// lines prints records. What is marked as done, and committed, was written before. When nobody reads them any more, the group is left as usual.
 func (c *consumeCmd) lines(reading context.Context, e *env, consumer *client.Consumer) (err error) {
+	// Where somebody listens for the signal it does not end the process, and the write fails. Nobody needs to hear it.
+	gone := make(chan os.Signal, 1)
+	signal.Notify(gone, syscall.SIGPIPE)
+	defer signal.Stop(gone)
 	out := lineWriter{w: e.out}
 	for left := c.Max; c.Max == 0 || left > 0; {
 		batches, polled := consumer.Poll(reading)
@@ -368,7 +392,14 @@ func (c *consumeCmd) commands(working, reading context.Context, e *env, consumer
 		ctx, cancel := context.WithCancelCause(ctx)
 		defer cancel(nil)
 		defer context.AfterFunc(working, func() { cancel(errSecondSignal) })()
-		return command.HandleOfGroup(ctx, c.Group, r.Topic, &r.Record)
+		if working.Err() != nil {
+			return errSecondSignal
+		}
+		err := command.HandleOfGroup(ctx, c.Group, r.Topic, &r.Record)
+		if err != nil && working.Err() != nil && !errors.Is(err, errSecondSignal) {
+			return fmt.Errorf("%w: %w", errSecondSignal, err) // which is not the command's failure
+		}
+		return err
 	})
 	if errors.Is(err, errEnough) {
 		return consumer.Close() // what could not be committed, if anything
@@ -378,17 +409,27 @@ func (c *consumeCmd) commands(working, reading context.Context, e *env, consumer
 
 var errSecondSignal = errors.New("ended by a second signal")
 
-func (c *consumeCmd) summary(e *env, s client.ConsumerStats, took time.Duration, failure error) error {
+// summary says what was done. Of a consumer that was never a member there is nothing to say but the failure.
+func (c *consumeCmd) summary(e *env, s client.ConsumerStats, took time.Duration, caughtUp bool, failure error) error {
 	if c.Output == "json" {
-		sum := consumeSummary{Group: c.Group, Topics: c.Topic, Records: s.Records, Skipped: s.Skipped, Lost: s.Lost, Seconds: took.Seconds()}
+		sum := consumeSummary{Group: c.Group, Topics: c.Topic, Records: s.Records, Skipped: s.Skipped, Repeats: s.Repeats, Lost: s.Lost, Seconds: took.Seconds()}
 		if failure != nil {
 			sum.Error = failure.Error()
 		}
 		return printJSON(e.err, sum)
 	}
+	if failure != nil && s.Generation == 0 {
+		return nil
+	}
 	text := fmt.Sprintf("%s of %s done for group %s", plural(s.Records, "record"), strings.Join(c.Topic, ", "), c.Group)
 	if s.Skipped > 0 {
 		text += fmt.Sprintf(", %d of them skipped", s.Skipped)
+	}
+	if s.Repeats > 0 {
+		text += fmt.Sprintf(", %d of them will come again: they are not committed", s.Repeats)
+	}
+	if caughtUp {
+		text += ", caught up on the partitions that this member owned"
 	}
 	if s.Lost > 0 {
 		text += fmt.Sprintf("; %s lost to others (what was not committed is read again)", plural(s.Lost, "partition"))
@@ -404,7 +445,7 @@ func explainConsume(err error, group string) error {
 	switch {
 	case errors.As(err, &gap):
 		return fmt.Errorf("%w\n%s", err, gapText(group, []client.Gap{gap.Gap}))
-	case errors.As(err, &failed):
+	case errors.As(err, &failed) && !errors.Is(err, errSecondSignal):
 		return fmt.Errorf("%w (the record is not committed, and comes again with the next run; --on-failure retry or skip goes on)", err)
 	}
 	return err
