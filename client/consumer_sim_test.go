@@ -135,7 +135,7 @@ func (s *consumerSim) start(opts ...ConsumerOption) *simMember {
 	s.all.Go(func() {
 		err := m.Run(s.t.Context(), handle)
 		closed := errors.Is(err, ErrPartitionLost) || errors.Is(err, ErrConsumerClosed) || codeOf(err) == api.CodeOutcomeUnknown // while it could not commit
-		if _, unfinished := errors.AsType[*UnfinishedError](err); unfinished { // its time to finish may be short
+		if _, unfinished := errors.AsType[*UnfinishedError](err); unfinished {                                                   // its time to finish may be short
 			closed = true
 		}
 		if err != nil && !m.killed && !closed {
