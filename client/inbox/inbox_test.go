@@ -22,15 +22,7 @@ import (
 // postgres serves all tests of this package, each with a database of its own.
 var postgres = pgtest.New()
 
-type withPostgres struct{ m *testing.M }
-
-// Run stops the server before goroutines are counted.
-func (w withPostgres) Run() int {
-	defer postgres.Stop()
-	return w.m.Run()
-}
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(withPostgres{m}) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(postgres.Tests(m)) }
 
 func limited(t testing.TB) context.Context {
 	t.Helper()

@@ -22,14 +22,6 @@ import (
 // postgres serves all tests of this package, each with a database of its own.
 var postgres = pgtest.New()
 
-type withPostgres struct{ m *testing.M }
-
-// Run stops the server before goroutines are counted.
-func (w withPostgres) Run() int {
-	defer postgres.Stop()
-	return w.m.Run()
-}
-
 func TestMain(m *testing.M) {
 	if spec := os.Getenv("CRASH_CHILD"); spec != "" {
 		if err := runChild(spec); err != nil {
@@ -38,7 +30,7 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	goleak.VerifyTestMain(withPostgres{m})
+	goleak.VerifyTestMain(postgres.Tests(m))
 }
 
 func limited(t testing.TB) context.Context {

@@ -145,6 +145,20 @@ func (s *Server) Stop() {
 	s.mu.dir, s.mu.url = "", nil
 }
 
+// Tests gives the tests m with the server stopped behind them, for a TestMain that counts goroutines in the end (goleak.VerifyTestMain).
+func (s *Server) Tests(m *testing.M) interface{ Run() int } { return tests{s, m} }
+
+type tests struct {
+	s *Server
+	m *testing.M
+}
+
+// Run runs the tests.
+func (t tests) Run() int {
+	defer t.s.Stop()
+	return t.m.Run()
+}
+
 // Crash ends the server as a crash does: connections break, transactions under way are lost, what was committed stays. The server stays down
 // until Restart.
 func (s *Server) Crash(t testing.TB) {
