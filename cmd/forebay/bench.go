@@ -60,6 +60,17 @@ func (f *benchFlags) print(e *env, report printable) error {
 	return nil
 }
 
+// printResult prints the report of a measurement, also of one that err has cut short. Where there is none, err says why.
+func printResult[R any, P interface {
+	*R
+	printable
+}](f *benchFlags, e *env, report P, err error) error {
+	if report == nil {
+		return err
+	}
+	return errors.Join(f.print(e, report), err)
+}
+
 type benchPublishCmd struct {
 	benchFlags
 	Partitions   int           `help:"Partitions of the topic, if it is to be made." default:"16"`
@@ -99,10 +110,7 @@ func (c *benchPublishCmd) Run(ctx context.Context, e *env) error {
 		return err
 	}
 	report, err := bench.Publish(ctx, o)
-	if report == nil {
-		return err
-	}
-	return errors.Join(c.print(e, report), err)
+	return printResult(&c.benchFlags, e, report, err)
 }
 
 type benchReadCmd struct {
@@ -127,10 +135,7 @@ func (c *benchReadCmd) Run(ctx context.Context, e *env) error {
 	report, err := bench.Read(ctx, bench.ReadOptions{
 		Client: cl, Topic: c.Topic, JSON: c.Encoding == "json", Clients: c.Clients, MaxBytes: c.MaxBytes, Duration: c.Duration,
 	})
-	if report == nil {
-		return err
-	}
-	return errors.Join(c.print(e, report), err)
+	return printResult(&c.benchFlags, e, report, err)
 }
 
 type benchPollCmd struct {

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"crypto/rand"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -80,10 +79,7 @@ func (c *benchGroupsCmd) Run(ctx context.Context, e *env) error {
 		defer p.end()
 	}
 	report, err := bench.Groups(ctx, o)
-	if report == nil {
-		return err
-	}
-	return errors.Join(c.print(e, report), err)
+	return printResult(&c.benchFlags, e, report, err)
 }
 
 // phaseBar is a progress bar for a measurement of several phases, one after the other.

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/forebaymq/forebay/client"
@@ -50,8 +49,5 @@ func (c *benchProducerCmd) Run(ctx context.Context, e *env) error {
 		return err
 	}
 	report, err := bench.Producer(ctx, o)
-	if report == nil {
-		return err
-	}
-	return errors.Join(c.print(e, report), err)
+	return printResult(&c.benchFlags, e, report, err)
 }

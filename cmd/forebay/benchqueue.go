@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"strings"
 	"time"
@@ -59,10 +58,7 @@ func (c *benchQueueCmd) Run(ctx context.Context, e *env) error {
 	}
 	if c.Pickup {
 		report, err := bench.Pickup(ctx, bench.PickupOptions{QueueOptions: o, Count: c.Count, Interval: c.Interval})
-		if report == nil {
-			return err
-		}
-		return errors.Join(c.print(e, report), err)
+		return printResult(&c.benchFlags, e, report, err)
 	}
 	if c.Progress && onTerminal(e.err) {
 		bar := progressbar.NewOptions64(c.Backlog,
@@ -74,8 +70,5 @@ func (c *benchQueueCmd) Run(ctx context.Context, e *env) error {
 		}
 	}
 	report, err := bench.Queue(ctx, o)
-	if report == nil {
-		return err
-	}
-	return errors.Join(c.print(e, report), err)
+	return printResult(&c.benchFlags, e, report, err)
 }
