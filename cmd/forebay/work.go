@@ -109,7 +109,7 @@ func (c *workCmd) commands(ctx context.Context, e *env, cl *client.Client, drain
 		client.WithWorkerOutage(0), // --retry-for has passed by then
 		client.WithWorkerNotify(func(m *client.Message, err error) {
 			if m == nil {
-				fmt.Fprintf(e.err, "forebay: %v\n", err)
+				fmt.Fprintf(e.err, "forebay: %v; trying again\n", err)
 				return
 			}
 			fmt.Fprintf(e.err, "forebay: record %d:%d, attempt %d: %v\n", m.Partition, m.Offset, m.Attempt, err)
