@@ -159,7 +159,7 @@ func (c *Client) groupTwice(ctx context.Context, r *request, gone bool, decode f
 // CommitOffsets commits offsets, all or none, and returns once they are durable. ErrStaleGeneration: the generation is over, and nothing was
 // committed; a heartbeat tells the new one and what is still owned. ErrNotOwner: one of the partitions is not the member's, and nothing was committed.
 //
-// The zero GroupMember commits for a group without members, which is created where there is none; CONFLICT where there are some.
+// The zero GroupMember commits for a group without members, which is created where there is none; CONFLICT where there are some. It must commit something.
 //
 // It is sent again where its answer was lost.
 func (c *Client) CommitOffsets(ctx context.Context, group string, m GroupMember, offsets []GroupOffset) error {

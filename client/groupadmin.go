@@ -105,7 +105,7 @@ type GroupSeekResult struct {
 	JSON json.RawMessage `json:"-"`
 }
 
-// GroupMove is what a seek does to one partition. Counts are records that are still there.
+// GroupMove is what a seek does to one partition. Skipped and Repeats count records that are still there; where From is nil there is no place to count from.
 type GroupMove struct {
 	Topic     string `json:"topic"`
 	Partition int32  `json:"partition"`
@@ -113,10 +113,11 @@ type GroupMove struct {
 	To        int64  `json:"to"`
 	Skipped   int64  `json:"skipped"` // will not be read
 	Repeats   int64  `json:"repeats"` // will be read again
+	Lost      int64  `json:"lost"`    // not records, but offsets: retention has deleted them before the group read them. They are not in Skipped
 }
 
-// SeekGroup moves a group that has no live members: CONFLICT otherwise. A group that does not exist is created, but not by a dry run. OFFSET_OUT_OF_RANGE and
-// UNKNOWN_PARTITION change nothing.
+// SeekGroup moves a group that has no live members: CONFLICT otherwise. A group that does not exist is created; a dry run answers what that would
+// do. OFFSET_OUT_OF_RANGE and UNKNOWN_PARTITION change nothing.
 //
 // It is sent again where its answer was lost, but for one to the latest record: the second would pass what was published since the first. Where it is
 // refused after an answer was lost, the error is that of the lost answer, for the first may have taken effect.

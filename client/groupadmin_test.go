@@ -88,7 +88,7 @@ func TestSeekGroup(t *testing.T) {
 		{GroupSeek{Topic: "a", To: SeekTarget{Offsets: map[int32]int64{3: 42}}}, `{"offsets":{"3":42},"topic":"a"}`, 2},
 	} {
 		t.Run(c.body, func(t *testing.T) {
-			const answer = `{"dryRun":false,"partitions":[{"topic":"a","partition":3,"from":40,"to":42,"skipped":2,"repeats":0},{"topic":"a","partition":4,"from":null,"to":1,"skipped":0,"repeats":0}]}`
+			const answer = `{"dryRun":false,"partitions":[{"topic":"a","partition":3,"from":40,"to":42,"skipped":2,"repeats":0,"lost":1},{"topic":"a","partition":4,"from":null,"to":1,"skipped":0,"repeats":0}]}`
 			var calls atomic.Int32
 			cl := serve(t, func(w http.ResponseWriter, r *http.Request) {
 				if body, _ := io.ReadAll(r.Body); string(body) != c.body || r.URL.Path != "/v1/groups/g/seek" {
@@ -109,7 +109,7 @@ func TestSeekGroup(t *testing.T) {
 				}
 				return
 			}
-			want := &GroupSeekResult{Repeated: !c.seek.DryRun, JSON: []byte(answer), Partitions: []GroupMove{{"a", 3, ptr(int64(40)), 42, 2, 0}, {"a", 4, nil, 1, 0, 0}}}
+			want := &GroupSeekResult{Repeated: !c.seek.DryRun, JSON: []byte(answer), Partitions: []GroupMove{{"a", 3, ptr(int64(40)), 42, 2, 0, 1}, {"a", 4, nil, 1, 0, 0, 0}}}
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Error(diff)
 			}

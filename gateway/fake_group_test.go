@@ -204,7 +204,7 @@ func (g *groupsFake) Seek(_ context.Context, r groups.SeekRequest) (out []groups
 		}
 		from := int64(3)
 		out = []groups.Sought{
-			{TopicPartition: groups.TopicPartition{Topic: r.Topic}, From: &from, To: 5, Skipped: 2},
+			{TopicPartition: groups.TopicPartition{Topic: r.Topic}, From: &from, To: 5, Skipped: 2, Lost: 1},
 			{TopicPartition: groups.TopicPartition{Topic: r.Topic, Partition: 1}, To: 4},
 		}
 		return nil

@@ -64,7 +64,7 @@ func TestGroupAnswers(t *testing.T) {
 		t.Errorf("%+v", n.g.joins[0])
 	}
 	const beat = `{"generation":2,"assignment":[{"topic":"orders","partition":0,"offset":7}],"revoke":[{"topic":"orders","partition":1}]}`
-	for _, body := range []string{`"owned":[{"topic":"orders","partition":3}]`, `"owned":[]`, `"owned":null`} {
+	for _, body := range []string{`"owned":[{"topic":"orders","partition":3,"offset":7}]`, `"owned":[]`, `"owned":null`} {
 		n.call("POST", billing+"/heartbeat", `{"memberId":"m-1","generation":1,`+body+`}`).same(beat)
 	}
 	if b := n.g.beats; !b[0].OwnedSet || len(b[0].Owned) != 1 || b[0].Owned[0] != (groups.TopicPartition{Topic: "orders", Partition: 3}) ||
@@ -97,7 +97,7 @@ func TestGroupAnswers(t *testing.T) {
 	n.call("DELETE", billing, "").problem(409, "CONFLICT")
 	n.call("POST", billing+"/leave", `{"memberId":"m-1"}`).ok(204, nil)
 	n.call("POST", billing+"/leave", `{"memberId":"m-1"}`).ok(204, nil)
-	const sought = `"partitions":[{"topic":"orders","partition":0,"from":3,"to":5,"skipped":2,"repeats":0},{"topic":"orders","partition":1,"from":null,"to":4,"skipped":0,"repeats":0}]}`
+	const sought = `"partitions":[{"topic":"orders","partition":0,"from":3,"to":5,"skipped":2,"repeats":0,"lost":1},{"topic":"orders","partition":1,"from":null,"to":4,"skipped":0,"repeats":0,"lost":0}]}`
 	n.call("POST", billing+"/seek", `{"topic":"orders","to":"earliest","dryRun":true}`).same(`{"dryRun":true,` + sought)
 	n.call("POST", billing+"/seek", `{"topic":"orders","timestamp":"2023-11-14T22:13:20Z"}`).same(`{"dryRun":false,` + sought)
 	n.call("POST", billing+"/seek", `{"offsets":{"1":5,"0":4},"topic":"orders"}`).same(`{"dryRun":false,` + sought)
@@ -161,7 +161,8 @@ func TestGroupBodiesRefused(t *testing.T) {
 		{"POST", "/heartbeat", `{"memberId":"m-1","generation":1,"owned":[{"topic":"orders","partition":0},{"topic":"orders"}]}`, "/owned/1/partition"},
 		{"POST", "/heartbeat", `{"memberId":"m-1","generation":1,"owned":[{"partition":0}]}`, "/owned/0/topic"},
 		{"POST", "/heartbeat", `{"memberId":"m-1","generation":1,"owned":[{"topic":"orders","partition":10000}]}`, "/owned/0/partition"},
-		{"POST", "/heartbeat", `{"memberId":"m-1","generation":1,"owned":[{"topic":"orders","partition":0,"offset":1}]}`, "/owned/0/offset"},
+		{"POST", "/heartbeat", `{"memberId":"m-1","generation":1,"owned":[{"topic":"orders","partition":0,"offset":-1}]}`, "/owned/0/offset"},
+		{"POST", "/heartbeat", `{"memberId":"m-1","generation":1,"owned":[{"topic":"orders","partition":0,"metadata":""}]}`, "/owned/0/metadata"},
 		{"POST", "/leave", `{}`, "/memberId"},
 		{"POST", "/leave", `{"memberId":"m-1","why":""}`, "/why"},
 		{"POST", "/poll", `{"memberId":"m-1"}`, "/generation"},
@@ -178,6 +179,7 @@ func TestGroupBodiesRefused(t *testing.T) {
 		{"POST", "/seek", `{"topic":"orders","to":"latest","dryRun":1}`, "/dryRun"},
 		{"POST", "/seek", `{"topic":"orders","at":1}`, "/at"},
 		{"PUT", "/offsets", `{}`, "/offsets"},
+		{"PUT", "/offsets", `{"offsets":[]}`, "/offsets"},
 		{"PUT", "/offsets", `{"memberId":"m-1","offsets":[]}`, "/generation"},
 		{"PUT", "/offsets", `{"generation":1,"offsets":[]}`, "/memberId"},
 		{"PUT", "/offsets", `{"offsets":[{"topic":"orders","partition":0}]}`, "/offsets/0/offset"},

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"math"
 	"strconv"
+	"strings"
 
 	"github.com/forebaymq/forebay/api"
 	"github.com/forebaymq/forebay/leases/groups"
@@ -176,7 +177,7 @@ func DecodeHeartbeat(body []byte) (*groups.HeartbeatRequest, error) {
 			}
 			h.OwnedSet = true
 			return r.array("an array of partitions", groups.MaxPartitions, func(r jsonReader, at string) error {
-				o, err := place(r, at, "topic and partition")
+				o, err := place(r, at, "topic, partition and offset")
 				h.Owned = append(h.Owned, o.TopicPartition)
 				return err
 			})
@@ -189,10 +190,11 @@ func DecodeHeartbeat(body []byte) (*groups.HeartbeatRequest, error) {
 	return h, err
 }
 
-// place reads a partition of a topic and, with further members known, an offset and its metadata. known lists the members.
+// place reads a partition of a topic with an offset. Where metadata is among the known members it is read as well, and the offset must be there; else an
+// offset is of no effect, so that an assignment may be sent back as it came. known lists the members.
 func place(r jsonReader, at, known string) (groups.Offset, error) {
 	o := groups.Offset{TopicPartition: groups.TopicPartition{Partition: -1}, Offset: -1}
-	offsets := known != "topic and partition"
+	offsets := strings.Contains(known, "metadata")
 	err := r.object("an object with "+known, func(r jsonReader, name string) (err error) {
 		switch {
 		case name == "topic":
@@ -201,7 +203,7 @@ func place(r jsonReader, at, known string) (groups.Offset, error) {
 			n, err := r.integerIn(0, api.MaxPartitions-1)
 			o.Partition = int32(n)
 			return err
-		case name == "offset" && offsets:
+		case name == "offset":
 			o.Offset, err = r.integerIn(0, math.MaxInt64)
 			return err
 		case name == "metadata" && offsets:
@@ -275,6 +277,8 @@ func DecodeCommit(body []byte) (*groups.CommitRequest, error) {
 		return c, invalid("/offsets", "is missing")
 	case c.MemberID != "" || c.Generation != 0:
 		return c, missing(c.MemberID, c.Generation)
+	case len(c.Offsets) == 0:
+		return c, invalid("/offsets", "is empty: a commit without memberId and generation must name an offset")
 	}
 	return c, nil
 }
@@ -427,7 +431,8 @@ func AppendSoughtJSON(dst []byte, all []groups.Sought, dryRun bool) []byte {
 		dst = appendOptionalNumber(dst, `,"from":`, s.From)
 		dst = appendNumber(dst, `,"to":`, s.To)
 		dst = appendNumber(dst, `,"skipped":`, s.Skipped)
-		return appendNumber(dst, `,"repeats":`, s.Repeats)
+		dst = appendNumber(dst, `,"repeats":`, s.Repeats)
+		return appendNumber(dst, `,"lost":`, s.Lost)
 	})
 	return append(dst, '}')
 }

@@ -163,7 +163,7 @@ func TestGroupGap(t *testing.T) {
 		t.Errorf("a seek with a live member: %v", err)
 	}
 	got, err := seek("latest", true)
-	wantSought(got, err, `[{"from":50,"partition":0,"repeats":0,"skipped":20,"to":120,"topic":"orders"},{"from":110,"partition":1,"repeats":0,"skipped":10,"to":120,"topic":"orders"}]`)
+	wantSought(got, err, `[{"from":50,"lost":50,"partition":0,"repeats":0,"skipped":20,"to":120,"topic":"orders"},{"from":110,"lost":0,"partition":1,"repeats":0,"skipped":10,"to":120,"topic":"orders"}]`)
 	if out, err := command("groups", "seek", "billing", "--topic", topic, "--offset", "0:100", "--dry-run"); err != nil || !strings.Contains(out, "0 records skipped") {
 		t.Errorf("groups seek --dry-run: %v\n%s", err, out)
 	}

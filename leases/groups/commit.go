@@ -22,14 +22,27 @@ type commit struct {
 // generation that is over is refused whatever the door said. Commits of one group that come together are one append. A member may commit a
 // lower offset than before. Without member and generation it is for a group that has no live members, and creates one that does not exist.
 func (c *Coordinator) Commit(ctx context.Context, r CommitRequest) error {
-	unowned := r.MemberID == "" && r.Generation == 0
-	err := c.with(ctx, r.Name, unowned, func(g *group) error {
-		offsets, err := c.offsets(ctx, &r)
+	err := c.commit(ctx, &r)
+	c.m.commit(err)
+	return err
+}
+
+func (c *Coordinator) commit(ctx context.Context, r *CommitRequest) error {
+	if r.MemberID == "" && r.Generation == 0 {
+		// What cannot be committed makes no group.
+		if len(r.Offsets) == 0 {
+			return invalid("/offsets", "there is nothing to commit")
+		}
+		offsets, err := c.offsets(ctx, r)
 		if err != nil {
 			return err
 		}
-		if unowned {
-			return c.commitUnowned(ctx, g, offsets)
+		return c.with(ctx, r.Name, true, func(g *group) error { return c.commitUnowned(ctx, g, offsets) })
+	}
+	return c.with(ctx, r.Name, false, func(g *group) error {
+		offsets, err := c.offsets(ctx, r)
+		if err != nil {
+			return err
 		}
 		if len(offsets) == 0 {
 			_, err := c.ownership(ctx, g, []*commit{{member: r.MemberID, generation: r.Generation}})
@@ -37,8 +50,6 @@ func (c *Coordinator) Commit(ctx context.Context, r CommitRequest) error {
 		}
 		return c.commitOwned(ctx, g, &commit{member: r.MemberID, generation: r.Generation, offsets: offsets, done: make(chan struct{})})
 	})
-	c.m.commit(err)
-	return err
 }
 
 // offsets checks what is to be committed. INVALID_REQUEST, UNKNOWN_TOPIC, UNKNOWN_PARTITION.
@@ -71,6 +82,11 @@ func (c *Coordinator) offsets(ctx context.Context, r *CommitRequest) ([]journal.
 				return nil, err
 			}
 			info, err = c.o.View.Partition(t.ID, o.Partition)
+		}
+		if api.CodeOf(err) == api.CodeUnknownPartition {
+			e := api.Errorf(api.CodeUnknownPartition, "topic %q has no partition %d", o.Topic, o.Partition)
+			e.Fields = []api.FieldError{{Pointer: pointer("partition"), Detail: e.Detail}}
+			return nil, e
 		}
 		if err != nil {
 			return nil, err
@@ -215,7 +231,7 @@ func (c *Coordinator) ownership(ctx context.Context, g *group, batch []*commit) 
 		case m.generation != s.Generation:
 			m.err = staleGeneration(g.name(), s.Generation)
 		default:
-			m.err = owns(s, m)
+			m.err = c.owns(s, m)
 		}
 		if m.err != nil {
 			err = m.err
@@ -228,11 +244,16 @@ func (c *Coordinator) ownership(ctx context.Context, g *group, batch []*commit) 
 }
 
 // owns says whether a member owns all that it commits.
-func owns(s *journal.GroupState, m *commit) error {
+func (c *Coordinator) owns(s *journal.GroupState, m *commit) error {
 	for i := range m.offsets {
 		at := m.offsets[i].GroupPartition
 		if l := slotOf(s, at); l == nil || l.Owner != m.member {
-			return api.Errorf(api.CodeNotOwner, "the member does not own partition %d of a topic that it commits; nothing was committed", at.Partition).With("partition", at.Partition)
+			topic := ""
+			if t, err := c.o.View.TopicByID(at.Topic); err == nil {
+				topic = t.Name
+			}
+			return api.Errorf(api.CodeNotOwner, "the member does not own partition %d of topic %q; nothing was committed", at.Partition, topic).
+				With("topic", topic).With("partition", at.Partition)
 		}
 	}
 	return nil

@@ -137,7 +137,9 @@ func TestG1CommitOfThePreviousGeneration(t *testing.T) {
 		calm(t, a, b)
 		mine, other := a.owned()[0], b.owned()[0]
 		a.at[other], a.at[mine] = 3, 3
-		wantCode(t, a.commit(mine, other), api.CodeNotOwner)
+		if e := wantCode(t, a.commit(mine, other), api.CodeNotOwner); e.Extra["topic"] != other.Topic || e.Extra["partition"] != other.Partition {
+			t.Fatalf("%+v", e)
+		}
 		delete(a.at, other)
 		if got := n.committed("g"); got[mine] != 2 || got[other] != 2 {
 			t.Fatal(got)

@@ -246,7 +246,7 @@ func TestLagAndGap(t *testing.T) {
 			t.Fatal(err)
 		}
 		got, err := n.Seek(t.Context(), SeekRequest{Name: named("g"), Topic: "orders", Earliest: true})
-		if err != nil || len(got) != 2 || got[0].To != 3 || *got[0].From != 1 || got[0].Skipped != 0 || got[1].Repeats != 1 {
+		if err != nil || len(got) != 2 || got[0].To != 3 || *got[0].From != 1 || got[0].Skipped != 0 || got[0].Lost != 2 || got[1].Repeats != 1 || got[1].Lost != 0 {
 			t.Fatalf("%+v %v", got, err)
 		}
 		if l := n.describe("g").Partitions[0]; l.Gap != nil || l.Lag != 1 {
@@ -275,8 +275,6 @@ func TestSeek(t *testing.T) {
 		n.publish("orders", 1, "e")
 		n.trim(topic, 0, 1)
 		ctx := t.Context()
-		_, err := n.Seek(ctx, SeekRequest{Name: named("g"), Topic: "orders", Latest: true, DryRun: true})
-		wantCode(t, err, api.CodeUnknownGroup)
 		seek := func(r SeekRequest) []Sought {
 			t.Helper()
 			r.Name, r.Topic = named("g"), "orders"
@@ -286,8 +284,12 @@ func TestSeek(t *testing.T) {
 			}
 			return got
 		}
-		if got := seek(SeekRequest{Latest: true}); len(got) != 2 || got[0].From != nil || got[0].To != 4 || got[0].Skipped != 0 {
-			t.Fatalf("%+v", got)
+		for _, dry := range []bool{true, false} {
+			_, err := n.Group(ctx, named("g"))
+			wantCode(t, err, api.CodeUnknownGroup)
+			if got := seek(SeekRequest{Latest: true, DryRun: dry}); len(got) != 2 || got[0].From != nil || got[0].To != 4 || got[0].Skipped != 0 || got[0].Lost != 0 {
+				t.Fatalf("%+v", got)
+			}
 		}
 		if got := seek(SeekRequest{Time: &middle, DryRun: true}); got[0].To != 2 || got[0].Repeats != 2 || got[1].To != 0 {
 			t.Fatalf("%+v", got)
@@ -354,7 +356,17 @@ func TestLimits(t *testing.T) {
 			}
 		}
 		err := n.Commit(ctx, CommitRequest{Name: named("g"), MemberID: a.id, Generation: a.generation, Offsets: []Offset{{TopicPartition: TopicPartition{"orders", 1}}}})
-		wantCode(t, err, api.CodeUnknownPartition)
+		if e := wantCode(t, err, api.CodeUnknownPartition); len(e.Fields) != 1 || e.Fields[0].Pointer != "/offsets/0/partition" || !strings.Contains(e.Detail, `"orders"`) {
+			t.Fatalf("%+v", e)
+		}
+		// What cannot be committed makes no group.
+		for _, o := range [][]Offset{{}, {{TopicPartition: TopicPartition{"nothing", 0}}}, {{TopicPartition: TopicPartition{"orders", 0}, Offset: 9}}} {
+			if err := n.Commit(ctx, CommitRequest{Name: named("h"), Offsets: o}); err == nil {
+				t.Errorf("%v was committed", o)
+			}
+		}
+		_, err = n.Group(ctx, named("h"))
+		wantCode(t, err, api.CodeUnknownGroup)
 	})
 }
 

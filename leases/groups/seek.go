@@ -13,8 +13,8 @@ import (
 )
 
 // Seek moves a group on one topic, and says what that skips and what it repeats. It is a generation of its own: no late commit of a member that has
-// been can undo it. CONFLICT with live members, but for a dry run, which changes nothing. A group that does not exist is created, but not by a
-// dry run. INVALID_REQUEST, UNKNOWN_TOPIC, UNKNOWN_PARTITION, OFFSET_OUT_OF_RANGE.
+// been can undo it. CONFLICT with live members, but for a dry run, which changes nothing. A group that does not exist is created; a dry run answers as if
+// it were. INVALID_REQUEST, UNKNOWN_TOPIC, UNKNOWN_PARTITION, OFFSET_OUT_OF_RANGE.
 func (c *Coordinator) Seek(ctx context.Context, r SeekRequest) ([]Sought, error) {
 	topic, err := c.topic(ctx, r.Tenant, r.Topic)
 	if err != nil {
@@ -51,6 +51,9 @@ func (c *Coordinator) Seek(ctx context.Context, r SeekRequest) ([]Sought, error)
 			return nil
 		}})
 	})
+	if r.DryRun && api.CodeOf(err) == api.CodeUnknownGroup {
+		return sought(topic, targets, infos, nil), nil
+	}
 	return out, err
 }
 
@@ -82,7 +85,7 @@ func sought(topic *metadata.Topic, targets map[int32]int64, infos []metadata.Par
 			was := o.Offset
 			s.From = &was
 			from := max(was, infos[p].LogStart)
-			s.Skipped, s.Repeats = max(s.To-from, 0), max(from-s.To, 0)
+			s.Skipped, s.Repeats, s.Lost = max(s.To-from, 0), max(from-s.To, 0), from-was
 		}
 		out = append(out, s)
 	}

@@ -133,6 +133,7 @@ type Sought struct {
 	To      int64
 	Skipped int64 // records between From and To that will not be read
 	Repeats int64 // records between To and From that will be read again
+	Lost    int64 // offsets from From on that retention has deleted; they are not in Skipped
 }
 
 // PollRequest reads from all partitions that a member owns, from where its last poll, or the commit, left off.
