@@ -220,11 +220,11 @@ func (c *groupsSeekCmd) Run(ctx context.Context, e *env) error {
 		return printJSON(e.out, r.JSON)
 	}
 	w := tabwriter.NewWriter(e.out, 0, 8, 2, ' ', 0)
-	fmt.Fprintln(w, "TOPIC\tPARTITION\tFROM\tTO\tSKIPPED\tREPEATED")
-	var skipped, repeats int64
+	fmt.Fprintln(w, "TOPIC\tPARTITION\tFROM\tTO\tSKIPPED\tREPEATED\tLOST")
+	var skipped, repeats, lost int64
 	for _, p := range r.Partitions {
-		fmt.Fprintf(w, "%s\t%d\t%s\t%d\t%d\t%d\n", p.Topic, p.Partition, orDash(p.From), p.To, p.Skipped, p.Repeats)
-		skipped, repeats = skipped+p.Skipped, repeats+p.Repeats
+		fmt.Fprintf(w, "%s\t%d\t%s\t%d\t%d\t%d\t%d\n", p.Topic, p.Partition, orDash(p.From), p.To, p.Skipped, p.Repeats, p.Lost)
+		skipped, repeats, lost = skipped+p.Skipped, repeats+p.Repeats, lost+p.Lost
 	}
 	if err := w.Flush(); err != nil {
 		return err
@@ -233,7 +233,11 @@ func (c *groupsSeekCmd) Run(ctx context.Context, e *env) error {
 	if r.DryRun {
 		would = "dry run, nothing was changed: "
 	}
-	_, err = fmt.Fprintf(e.err, "%s%s skipped, %s to be read again\n", would, plural(skipped, "record"), plural(repeats, "record"))
+	gone := ""
+	if lost > 0 {
+		gone = fmt.Sprintf(", %s lost to retention", plural(lost, "offset"))
+	}
+	_, err = fmt.Fprintf(e.err, "%s%s skipped, %s to be read again%s\n", would, plural(skipped, "record"), plural(repeats, "record"), gone)
 	return err
 }
 

@@ -18,7 +18,7 @@ const (
 		`{"topic":"t","partition":2,"owner":null,"committed":null,"head":0,"logStart":0,"lag":0,"lagSeconds":0,"retentionHeadroomSeconds":null,"gap":null,"metadata":""},` +
 		`{"topic":"u","partition":3,"owner":null,"committed":1,"head":9,"logStart":2,"lag":8,"lagSeconds":0,"retentionHeadroomSeconds":null,"gap":{"from":1,"to":2},"metadata":""}]}`
 	emptyGroupJSON = `{"name":"e","groupID":"8","created":"2026-01-02T03:04:05.678Z","state":"empty","generation":0,"members":[],"partitions":[]}`
-	soughtJSON     = `{"dryRun":%v,"partitions":[{"topic":"t","partition":0,"from":42,"to":40,"skipped":0,"repeats":2},{"topic":"t","partition":1,"from":null,"to":7,"skipped":0,"repeats":0},{"topic":"t","partition":2,"from":1,"to":2,"skipped":1,"repeats":0}]}`
+	soughtJSON     = `{"dryRun":%v,"partitions":[{"topic":"t","partition":0,"from":42,"to":40,"skipped":0,"repeats":2},{"topic":"t","partition":1,"from":null,"to":7,"skipped":0,"repeats":0},{"topic":"t","partition":2,"from":1,"to":2,"skipped":1,"repeats":0,"lost":4}]}`
 )
 
 // fakeGroups serves group g, which has live members where busy, and group e, which has none.
@@ -80,8 +80,8 @@ func (f *fakeGroups) run(t *testing.T, args ...string) result {
 }
 
 func TestGroupCommands(t *testing.T) {
-	const moved = "TOPIC  PARTITION  FROM  TO  SKIPPED  REPEATED\nt      0          42    40  0        2\nt      1          -     7   0        0\nt      2          1     2   1        0\n"
-	const told = "1 record skipped, 2 records to be read again\n"
+	const moved = "TOPIC  PARTITION  FROM  TO  SKIPPED  REPEATED  LOST\nt      0          42    40  0        2         0\nt      1          -     7   0        0         0\nt      2          1     2   1        0         4\n"
+	const told = "1 record skipped, 2 records to be read again, 4 offsets lost to retention\n"
 	for _, c := range []struct {
 		name     string
 		args     []string
