@@ -37,7 +37,7 @@ func TestAnswerLostOnTheWire(t *testing.T) {
 	local := s.Driver(t.Context(), DriverOptions{})
 	defer func() { _ = local.Close() }()
 	applied := 0 // how often the write had its effect before the answer was lost
-	for seq := uint64(2); seq < 12; seq++ {
+	for seq := uint64(2); seq < 12 || applied == 0 && seq < 500; seq++ {
 		swallowed := p.swallowNext()
 		rev, err := d.Append(t.Context(), entry("a", seq), nil)
 		if err != nil && !metadata.IsIndefinite(err) {
