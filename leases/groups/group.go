@@ -29,6 +29,8 @@ type group struct {
 		looked  int64         // Unix ms: when Redis was last asked for the generation
 		newer   chan struct{} // closed when a later generation is seen; nil = nobody waits for one
 
+		held map[string]holding // by member that has something to let go
+
 		pending  []*request // for the next generation
 		changing bool       // somebody makes one
 		commits  []*commit

@@ -60,6 +60,13 @@ func (c *Coordinator) heartbeat(ctx context.Context, g *group, r *HeartbeatReque
 			all, _ = mine.compare(r.Owned)
 		}
 	}
+	if len(mine.revoked) > 0 && c.overdue(g, s, r.MemberID, mine) {
+		err := c.end(ctx, g, r.MemberID)
+		if err == nil {
+			return nil, mustRejoin(g.name(), g.state().Generation)
+		}
+		c.o.Logger.Info("a member that does not let go stays one for now", "tenant", g.meta.Tenant, "group", g.meta.ID, "member", r.MemberID, "error", err)
+	}
 	c.watch(g, s)
 	return c.beat(ctx, g, s, mine, all && r.Generation == s.Generation)
 }

@@ -86,6 +86,9 @@ type Options struct {
 	SweepInterval time.Duration
 	// WatchInterval is how often a group that is in use is compared with its topics, at most; default 1 s.
 	WatchInterval time.Duration
+	// RebalanceTimeout is how long a member that keeps heartbeating may hold what it was told to let go; then it is no member any more. Default 5 min.
+	// Every node measures it from the first heartbeat that it has seen since, so it can be longer.
+	RebalanceTimeout time.Duration
 	// LagInterval is how often the lag of the groups that this node has met is computed for the metrics; default 15 s.
 	LagInterval time.Duration
 	// IdleAfter: a group that nobody has asked for so long leaves this node's memory; default 15 min.
@@ -105,7 +108,7 @@ func (o Options) WithDefaults() Options {
 		field *time.Duration
 		value time.Duration
 	}{
-		{&o.SweepInterval, time.Second}, {&o.WatchInterval, time.Second}, {&o.LagInterval, 15 * time.Second}, {&o.IdleAfter, 15 * time.Minute},
+		{&o.SweepInterval, time.Second}, {&o.WatchInterval, time.Second}, {&o.RebalanceTimeout, MaxSessionTimeout}, {&o.LagInterval, 15 * time.Second}, {&o.IdleAfter, 15 * time.Minute},
 		{&o.CallTimeout, 15 * time.Second},
 	} {
 		if *d.field == 0 {
@@ -141,7 +144,7 @@ func (o Options) Validate() error {
 		field string
 		value time.Duration
 	}{
-		{"SweepInterval", o.SweepInterval}, {"WatchInterval", o.WatchInterval}, {"LagInterval", o.LagInterval}, {"IdleAfter", o.IdleAfter},
+		{"SweepInterval", o.SweepInterval}, {"WatchInterval", o.WatchInterval}, {"RebalanceTimeout", o.RebalanceTimeout}, {"LagInterval", o.LagInterval}, {"IdleAfter", o.IdleAfter},
 		{"CallTimeout", o.CallTimeout},
 	} {
 		if d.value <= 0 {
