@@ -98,7 +98,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	all = append(all, m.took, m.together)
 	m.retried = counter("generation_retries_total", "Turns that another node overtook, or whose outcome was not known.")
 	m.failed = counter("generation_failures_total", "Generations that were asked for and did not come.")
-	m.lapsed = counter("sessions_lapsed_total", "Members whose session lapsed.")
+	m.lapsed = counter("sessions_lapsed_total", "Members whose session lapsed, or that did not let go in time.")
 	m.fenced = counter("commits_fenced_total", "Appends of offsets that the log refused because their generation was over: the second check.")
 	m.heartbeats = requests("heartbeats_total", "Heartbeats, by result.")
 	m.commits = requests("commits_total", "Commits, by result.")
