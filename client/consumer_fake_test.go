@@ -28,6 +28,7 @@ type fakeGroups struct {
 	t          *testing.T
 	mu         sync.Mutex
 	topics     map[string][]*fakePartition
+	made       map[string]int // topics of a name: the ID of the newest
 	news       chan struct{}
 	members    map[string]*fakeGroupMember
 	slots      map[TopicPartition]*fakeSlot
@@ -59,7 +60,7 @@ type fakeSlot struct {
 }
 
 func newFakeGroups(t *testing.T, topics map[string]int) *fakeGroups {
-	f := &fakeGroups{t: t, topics: map[string][]*fakePartition{}, news: make(chan struct{}), members: map[string]*fakeGroupMember{},
+	f := &fakeGroups{t: t, topics: map[string][]*fakePartition{}, made: map[string]int{}, news: make(chan struct{}), members: map[string]*fakeGroupMember{},
 		slots: map[TopicPartition]*fakeSlot{}, committed: map[TopicPartition]int64{}, refused: map[api.Code]int{}}
 	for name, n := range topics {
 		f.grow(name, n)
@@ -78,6 +79,18 @@ func (f *fakeGroups) grow(topic string, n int) {
 	if len(f.members) > 0 {
 		f.changeLocked()
 	}
+}
+
+// again deletes a topic and creates it with the same partitions: they begin at 0, and belong to whom the old ones belonged to.
+func (f *fakeGroups) again(topic string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.made[topic]++
+	for p := range f.topics[topic] {
+		f.topics[topic][p] = &fakePartition{}
+		f.committed[TopicPartition{topic, int32(p)}] = 0
+	}
+	f.changeLocked()
 }
 
 // publish appends a record; key "" = none.
@@ -213,7 +226,7 @@ func (f *fakeGroups) ownedLocked(id string) (assignment []GroupOffset, revoke []
 	assignment, revoke = []GroupOffset{}, []TopicPartition{}
 	for _, at := range sortedPartitions(f.slots) {
 		if s := f.slots[at]; s.owner == id && s.target == id {
-			assignment = append(assignment, GroupOffset{Topic: at.Topic, Partition: at.Partition, Offset: f.committed[at]})
+			assignment = append(assignment, GroupOffset{Topic: at.Topic, Partition: at.Partition, Offset: f.committed[at], TopicID: strconv.Itoa(f.made[at.Topic])})
 		} else if s.owner == id {
 			revoke = append(revoke, at)
 		}

@@ -105,7 +105,7 @@ func TestConsumerAndRubbish(t *testing.T) {
 		k.mu.Lock()
 		k.mu.phase = phaseRunning
 		k.base = t.Context()
-		p := k.addLocked(TopicPartition{"a", 0}, 10)
+		p := k.addLocked(TopicPartition{"a", 0}, "", 10)
 		p.state = partitionReading
 		k.assignLocked([]GroupOffset{{Topic: "a", Partition: 1, Offset: -1}}, nil)
 		if len(k.mu.owned) != 1 {

@@ -246,17 +246,17 @@ func (c *Consumer) joined(sent time.Time, m *Membership) time.Duration {
 		c.mu.deadline = time.Now().Add(max(c.mu.interval, consumerBeatAtLeast))
 		return 0
 	}
-	assigned := make(map[TopicPartition]int64, len(m.Assignment))
+	assigned := make(map[TopicPartition]GroupOffset, len(m.Assignment))
 	for _, a := range m.Assignment {
-		assigned[TopicPartition{a.Topic, a.Partition}] = a.Offset
+		assigned[TopicPartition{a.Topic, a.Partition}] = a
 	}
 	for at, p := range c.mu.owned {
 		// Where the place is not one that this consumer has committed, another one has had the partition meanwhile.
-		if offset, ok := assigned[at]; !ok || offset < p.committed || offset > p.attempted {
+		if a, ok := assigned[at]; !ok || a.TopicID != p.topicID || a.Offset < p.committed || a.Offset > p.attempted {
 			c.loseLocked(p)
-		} else if offset > p.committed {
-			p.committed = offset // by a commit that was not answered
-			if offset == p.attempted {
+		} else if a.Offset > p.committed {
+			p.committed = a.Offset // by a commit that was not answered
+			if a.Offset == p.attempted {
 				p.kept = p.tried
 			}
 		}
@@ -279,7 +279,10 @@ func (c *Consumer) beaten(sent time.Time, named []TopicPartition, m *Membership)
 	}
 	holds := make(map[TopicPartition]bool, len(m.Assignment)+len(m.Revoke))
 	for _, a := range m.Assignment {
-		holds[TopicPartition{a.Topic, a.Partition}] = true
+		at := TopicPartition{a.Topic, a.Partition}
+		// A topic that was deleted and created again is another one: what was read of the first says nothing about the place in the second.
+		p := c.mu.owned[at]
+		holds[at] = p == nil || p.topicID == a.TopicID
 	}
 	for _, at := range m.Revoke {
 		holds[at] = true
@@ -310,7 +313,7 @@ func (c *Consumer) assignLocked(assignment []GroupOffset, named []TopicPartition
 		case slices.Contains(named, at):
 			consumerNudge(c.beat)
 		default:
-			added = append(added, c.addLocked(at, a.Offset))
+			added = append(added, c.addLocked(at, a.TopicID, a.Offset))
 		}
 	}
 	if len(added) > 0 {

@@ -280,6 +280,39 @@ func TestConsumerTopicsChange(t *testing.T) {
 	})
 }
 
+// TestConsumerOfATopicMadeAgain: a topic that was deleted and created again between two heartbeats is read from where the group says, whatever the consumer has
+// read of its predecessor.
+func TestConsumerOfATopicMadeAgain(t *testing.T) {
+	for _, published := range []int{3, 30} { // fewer than the consumer has read, and more
+		consumerBubble(t, func(t *testing.T) {
+			f := newFakeGroups(t, map[string]int{"a": 1})
+			var mu sync.Mutex
+			seen := map[string]bool{}
+			c := f.run(t, func(_ context.Context, r *GroupRecord) error {
+				mu.Lock()
+				defer mu.Unlock()
+				seen[string(r.Value)] = true
+				return nil
+			})
+			for i := range 9 {
+				f.publish("a", 0, "k", fmt.Sprint("old", i))
+			}
+			within(t, 5*time.Second, "the first is read", func() bool { return f.lag() == 0 })
+			f.again("a")
+			for i := range published {
+				f.publish("a", 0, "k", fmt.Sprint("new", i))
+			}
+			within(t, 20*time.Second, "the second is read", func() bool { return f.lag() == 0 })
+			c.close()
+			for i := range published {
+				if !seen[fmt.Sprint("new", i)] {
+					t.Errorf("of %d records of the new topic, record %d was skipped", published, i)
+				}
+			}
+		})
+	}
+}
+
 // TestConsumerRefused: what the server refuses for good ends the consumer, and what is away at the first join ends it as the retry policy says.
 func TestConsumerRefused(t *testing.T) {
 	consumerBubble(t, func(t *testing.T) {

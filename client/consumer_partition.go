@@ -25,6 +25,7 @@ const (
 // ownedPartition is one ownership of one partition. One that comes back is another ownership. Guarded by Consumer.mu but for the channels and contexts.
 type ownedPartition struct {
 	at        TopicPartition
+	topicID   string
 	after     <-chan struct{} // closed when handlers of an earlier ownership have returned; nil = there are none
 	ctx       context.Context // of handlers
 	end       context.CancelCauseFunc
@@ -57,9 +58,9 @@ type ownedPartition struct {
 }
 
 // addLocked makes an ownership.
-func (c *Consumer) addLocked(at TopicPartition, offset int64) *ownedPartition {
+func (c *Consumer) addLocked(at TopicPartition, topicID string, offset int64) *ownedPartition {
 	p := &ownedPartition{
-		at: at, begun: make(chan struct{}), quiet: make(chan struct{}), finished: make(chan struct{}), room: make(chan struct{}, 1),
+		at: at, topicID: topicID, begun: make(chan struct{}), quiet: make(chan struct{}), finished: make(chan struct{}), room: make(chan struct{}, 1),
 		committed: offset, attempted: offset, head: -1, lanes: map[string]*consumerLane{},
 	}
 	p.window.next = offset

@@ -27,6 +27,8 @@ type GroupOffset struct {
 	Partition int32  `json:"partition"`
 	Offset    int64  `json:"offset"`
 	Metadata  string `json:"metadata,omitempty"` // of the commit, up to 4 KiB; none in an assignment
+	// TopicID, in an assignment, tells a topic from one that was deleted and created again under its name.
+	TopicID string `json:"topicID,omitempty"`
 }
 
 // JoinOptions say who joins, and for what.
@@ -163,10 +165,12 @@ func (c *Client) groupTwice(ctx context.Context, r *request, gone bool, decode f
 //
 // It is sent again where its answer was lost.
 func (c *Client) CommitOffsets(ctx context.Context, group string, m GroupMember, offsets []GroupOffset) error {
-	if offsets == nil {
-		offsets = []GroupOffset{}
+	sent := make([]GroupOffset, len(offsets))
+	for i, o := range offsets {
+		sent[i] = o
+		sent[i].TopicID = "" // it is part of answers only
 	}
-	r, err := groupRequest("commit to", http.MethodPut, group, "/offsets", safeTwice).withJSON(jsonCommit{m.ID, m.Generation, offsets})
+	r, err := groupRequest("commit to", http.MethodPut, group, "/offsets", safeTwice).withJSON(jsonCommit{m.ID, m.Generation, sent})
 	if err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -101,7 +102,7 @@ func (x *groupFake) check(member string, generation int64) error {
 
 func (x *groupFake) assignment() (out []groups.Assigned) {
 	for _, t := range x.topics {
-		out = append(out, groups.Assigned{TopicPartition: groups.TopicPartition{Topic: t}, Offset: 7})
+		out = append(out, groups.Assigned{TopicPartition: groups.TopicPartition{Topic: t}, Offset: 7, TopicID: math.MaxUint64})
 	}
 	return out
 }

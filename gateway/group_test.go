@@ -59,12 +59,12 @@ func (a *answer) same(want string) {
 func TestGroupAnswers(t *testing.T) {
 	n := member(t, nil)
 	n.call("POST", billing+"/join", `{"topics":["orders"],"memberId":"m-0","instanceId":"host-1","sessionTimeout":"30s","start":"earliest"}`).
-		same(`{"memberId":"m-1","generation":2,"assignment":[{"topic":"orders","partition":0,"offset":7}],"heartbeatInterval":"3333ms"}`)
+		same(`{"memberId":"m-1","generation":2,"assignment":[{"topic":"orders","partition":0,"offset":7,"topicID":"18446744073709551615"}],"heartbeatInterval":"3333ms"}`)
 	if want := (groups.JoinRequest{Name: groups.Name{Tenant: tenantA, Group: "billing"}, Topics: []string{"orders"}, MemberID: "m-0", InstanceID: "host-1", SessionTimeout: 30 * time.Second, Start: groups.Earliest}); !reflect.DeepEqual(n.g.joins[0], want) {
 		t.Errorf("%+v", n.g.joins[0])
 	}
-	const beat = `{"generation":2,"assignment":[{"topic":"orders","partition":0,"offset":7}],"revoke":[{"topic":"orders","partition":1}]}`
-	for _, body := range []string{`"owned":[{"topic":"orders","partition":3,"offset":7}]`, `"owned":[]`, `"owned":null`} {
+	const beat = `{"generation":2,"assignment":[{"topic":"orders","partition":0,"offset":7,"topicID":"18446744073709551615"}],"revoke":[{"topic":"orders","partition":1}]}`
+	for _, body := range []string{`"owned":[{"topic":"orders","partition":3,"offset":7,"topicID":"1"}]`, `"owned":[]`, `"owned":null`} {
 		n.call("POST", billing+"/heartbeat", `{"memberId":"m-1","generation":1,`+body+`}`).same(beat)
 	}
 	if b := n.g.beats; !b[0].OwnedSet || len(b[0].Owned) != 1 || b[0].Owned[0] != (groups.TopicPartition{Topic: "orders", Partition: 3}) ||

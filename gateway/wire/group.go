@@ -191,7 +191,7 @@ func DecodeHeartbeat(body []byte) (*groups.HeartbeatRequest, error) {
 }
 
 // place reads a partition of a topic with an offset. Where metadata is among the known members it is read as well, and the offset must be there; else an
-// offset is of no effect, so that an assignment may be sent back as it came. known lists the members.
+// offset and a topic ID are of no effect, so that an assignment may be sent back as it came. known lists the members.
 func place(r jsonReader, at, known string) (groups.Offset, error) {
 	o := groups.Offset{TopicPartition: groups.TopicPartition{Partition: -1}, Offset: -1}
 	offsets := strings.Contains(known, "metadata")
@@ -205,6 +205,9 @@ func place(r jsonReader, at, known string) (groups.Offset, error) {
 			return err
 		case name == "offset":
 			o.Offset, err = r.integerIn(0, math.MaxInt64)
+			return err
+		case name == "topicID" && !offsets:
+			_, err := r.optionalText()
 			return err
 		case name == "metadata" && offsets:
 			if o.Metadata, err = r.optionalText(); err == nil && len(o.Metadata) > groups.MaxMetadataBytes {
@@ -392,7 +395,9 @@ func appendList[T any](dst []byte, all []T, at func(*T) *groups.TopicPartition, 
 func appendAssignment(dst []byte, all []groups.Assigned) []byte {
 	dst = append(dst, `,"assignment":`...)
 	return appendList(dst, all, func(a *groups.Assigned) *groups.TopicPartition { return &a.TopicPartition }, func(dst []byte, a *groups.Assigned) []byte {
-		return appendNumber(dst, `,"offset":`, a.Offset)
+		dst = appendNumber(dst, `,"offset":`, a.Offset)
+		dst = strconv.AppendUint(append(dst, `,"topicID":"`...), uint64(a.TopicID), 10)
+		return append(dst, '"')
 	})
 }
 

@@ -148,7 +148,7 @@ func assignment(keeps []place, offsets map[journal.GroupPartition]journal.GroupO
 	out := make([]Assigned, 0, len(keeps))
 	for i := range keeps {
 		if o, ok := offsets[keeps[i].GroupPartition]; ok {
-			out = append(out, Assigned{keeps[i].TopicPartition, o.Offset})
+			out = append(out, Assigned{keeps[i].TopicPartition, o.Offset, keeps[i].GroupPartition.Topic})
 		}
 	}
 	return out

@@ -39,7 +39,8 @@ type JoinRequest struct {
 // Assigned is a partition that the member owns now, and where to go on.
 type Assigned struct {
 	TopicPartition
-	Offset int64
+	Offset  int64
+	TopicID metadata.TopicID // a topic that was deleted and created again is another one, under the same name
 }
 
 // Joined answers JoinRequest.
