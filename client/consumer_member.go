@@ -252,7 +252,7 @@ func (c *Consumer) joined(sent time.Time, m *Membership) time.Duration {
 	}
 	for at, p := range c.mu.owned {
 		// Where the place is not one that this consumer has committed, another one has had the partition meanwhile.
-		if a, ok := assigned[at]; !ok || a.TopicID != p.topicID || a.Offset < p.committed || a.Offset > p.attempted {
+		if a, ok := assigned[at]; !ok || p.another(a.TopicID) || a.Offset < p.committed || a.Offset > p.attempted {
 			c.loseLocked(p)
 		} else if a.Offset > p.committed {
 			p.committed = a.Offset // by a commit that was not answered
@@ -282,7 +282,7 @@ func (c *Consumer) beaten(sent time.Time, named []TopicPartition, m *Membership)
 		at := TopicPartition{a.Topic, a.Partition}
 		// A topic that was deleted and created again is another one: what was read of the first says nothing about the place in the second.
 		p := c.mu.owned[at]
-		holds[at] = p == nil || p.topicID == a.TopicID
+		holds[at] = p == nil || !p.another(a.TopicID)
 	}
 	for _, at := range m.Revoke {
 		holds[at] = true

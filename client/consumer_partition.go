@@ -73,6 +73,11 @@ func (c *Consumer) addLocked(at TopicPartition, topicID string, offset int64) *o
 	return p
 }
 
+// another says whether a topic is not the one that the partition is of, for all its name. "" = a server that does not tell.
+func (p *ownedPartition) another(topicID string) bool {
+	return p.topicID != topicID && p.topicID != "" && topicID != ""
+}
+
 // beginLocked calls OnAssigned and then begins to read.
 func (c *Consumer) beginLocked(added []*ownedPartition) {
 	c.shareLocked()
