@@ -130,7 +130,7 @@ func TestPutSubscriptionRace(t *testing.T) {
 		t.Errorf("%d creations, %d IDs, want one of each", creations, len(ids))
 	}
 	sameState(t, nodes[0], nodes[2])
-	if x, err := nodes[1].Subscription("acme", "orders", "raced"); err != nil || x.Config.MaxAttempts != changes {
+	if x, err := nodes[2].Subscription("acme", "orders", "raced"); err != nil || x.Config.MaxAttempts != changes {
 		t.Errorf("%d changes ended in %+v, %v", changes, x, err)
 	}
 }
